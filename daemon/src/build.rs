@@ -126,18 +126,18 @@ pub fn door(way: &Way, folder: &Path, handed: &mut Handed, made: Option<OwnedFd>
     }
 }
 
-/// Gives a switch its way out, which another process may have opened: the place among all of them.
+/// Gives a switch its way out, which another program or process may have opened: the place among
+/// all of them.
 pub fn uplink(
     asked: &config::Uplink,
-    tap: Option<OwnedFd>,
+    handed: Option<OwnedFd>,
     rings: &mut Rings,
     switches: &mut Vec<Named>,
 ) -> Result<usize> {
     let place = switch(&asked.switch, rings, switches);
     let on = rings.served.switches.get_mut(place).context("the switch is gone")?;
-    let uplink = Uplink::new(asked, tap, place, on)?;
-    rings.served.uplinks.push(uplink);
-    Ok(rings.served.uplinks.len() - 1)
+    let uplink = Uplink::new(asked, handed, place, on)?;
+    Ok(rings.served.uplinks.insert(uplink))
 }
 
 fn open(disk: &config::Disk, data: Option<Data>) -> Result<Disk> {

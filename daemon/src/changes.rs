@@ -1,4 +1,4 @@
-//! Devices that come, change and go while others go on.
+//! Devices, and ways out of switches, that come, change and go while others go on.
 //!
 //! Guarantees: a file with a wrong line changes nothing. A device whose table is the same goes on
 //! as it is; one whose limits or weight alone changed keeps its front ends.
@@ -10,8 +10,9 @@ use crate::disk::Data;
 use crate::door::Door;
 use crate::home::{Home, Known};
 use crate::report::{Report, report};
+use crate::rings::Served;
 use crate::waits::Source;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use rustix::fd::OwnedFd;
 use std::path::Path;
 
@@ -31,21 +32,51 @@ impl Home {
         wanted.iter().filter(missing).cloned().collect()
     }
 
-    /// Gives switches their ways out. They stay until the end: a file that is read again changes
-    /// none.
-    pub fn connect_uplinks(&mut self, plan: &Plan) -> Vec<String> {
-        let mut failed = Vec::new();
-        for asked in &plan.uplinks {
-            let done = self.connect_uplink(asked, None);
-            failed.extend(done.err().map(|error| format!("uplink of {}: {error:#}", asked.switch)));
-        }
-        failed
+    /// Takes the ways out from switches that a plan doesn't say, and gives those that are missing.
+    /// One that is the same goes on, unless its TAP was removed.
+    pub fn keep_uplinks(&mut self, plan: &Plan) -> Vec<config::Uplink> {
+        let uplinks = self.rings.served.uplinks.iter();
+        let old = uplinks.filter(|(_, own)| own.is_gone() || !plan.uplinks.contains(own.asked()));
+        let old: Vec<usize> = old.map(|(place, _)| place).collect();
+        old.into_iter().for_each(|place| self.remove_uplink(place));
+        let is_there = |asked: &config::Uplink| {
+            self.rings.served.uplinks.iter().any(|(_, own)| own.asked() == asked)
+        };
+        plan.uplinks.iter().filter(|asked| !is_there(asked)).cloned().collect()
     }
 
-    /// Gives a switch this way out, which another process may have opened.
-    pub fn connect_uplink(&mut self, asked: &config::Uplink, tap: Option<OwnedFd>) -> Result<()> {
-        let place = build::uplink(asked, tap, &mut self.rings, &mut self.switches)?;
-        self.waits.add(self.rings.served.uplinks[place].as_fd(), Source::Uplink(place))
+    /// Gives a switch its way out, which another program or process may have opened.
+    pub fn add_uplink(&mut self, asked: &config::Uplink, handed: Option<OwnedFd>) -> Result<()> {
+        let made = build::uplink(asked, handed, &mut self.rings, &mut self.switches);
+        let added = made.and_then(|place| {
+            let uplink = &self.rings.served.uplinks[place];
+            let added = self.waits.add(uplink.as_fd(), Source::Uplink(place));
+            added.inspect_err(|_| self.remove_uplink(place))
+        });
+        added.with_context(|| format!("uplink of {}", asked.switch))
+    }
+
+    fn remove_uplink(&mut self, place: usize) {
+        let Served { uplinks, switches, .. } = &mut self.rings.served;
+        let Some(uplink) = uplinks.try_remove(place) else { return };
+        if !uplink.is_gone() {
+            self.waits.remove(uplink.as_fd());
+        }
+        if let Some(switch) = switches.get_mut(uplink.switch) {
+            uplink.leave(switch);
+        }
+    }
+
+    /// Frames came at a way out. If its TAP was removed that is said once: epoll would tell of it
+    /// without end.
+    pub(crate) fn look_out(&mut self, place: usize) {
+        if self.rings.look_out(place) {
+            return;
+        }
+        if let Some(uplink) = self.rings.served.uplinks.get(place) {
+            self.waits.remove(uplink.as_fd());
+            eprintln!("exitless-io: uplink of {}: the TAP was removed", uplink.asked().switch);
+        }
     }
 
     /// Serves one device more, which is opened here: before the rights to do so are given up.
@@ -102,6 +133,12 @@ impl Home {
         let plan = config::parse(file, text);
         let plan =
             plan.map_err(|wrong| wrong.iter().map(ToString::to_string).collect::<Vec<_>>())?;
+        if let Some(uplink) = plan.uplinks.first() {
+            return Err(vec![format!(
+                "uplink of {}: a way out comes by the daemon's file alone; put it there and reload",
+                uplink.switch
+            )]);
+        }
         let taken = |name: &&str| self.known.iter().any(|known| known.entry.name() == *name);
         if let Some(name) = plan.names().find(taken) {
             return Err(vec![format!("{name}: there is such a device already; remove it first")]);

@@ -48,7 +48,7 @@ The file says, one table for each device:
   rate = \"100M/s\"
 
   [uplink.lan]
-  tap = \"tap0\"              # the switch's way out, a TAP of the host's
+  tap = \"tap0\"              # the switch's way out, a TAP of the host's; or packet = \"eth0\"
 
   [host]
   control = \"io.control\"    # for exitless io list, add, remove, reload, top

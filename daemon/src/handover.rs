@@ -126,9 +126,10 @@ fn write(home: &mut Home) -> Result<(Letter, Vec<OwnedFd>)> {
         });
     }
     let mut uplinks = Vec::new();
-    for uplink in &rings.served.uplinks {
+    // One whose TAP was removed is nothing to go on with.
+    for (_, uplink) in rings.served.uplinks.iter().filter(|(_, uplink)| !uplink.is_gone()) {
         all.push(copy(uplink.as_fd())?);
-        uplinks.push(uplink.asked.clone());
+        uplinks.push(uplink.asked().clone());
     }
     let mut told = Vec::new();
     for (_, connection) in connections.iter() {
@@ -231,7 +232,7 @@ fn read(
         home.known.push(Known { entry, place });
     }
     for asked in &letter.uplinks {
-        let added = home.connect_uplink(asked, Some(next()?));
+        let added = home.add_uplink(asked, Some(next()?));
         added.with_context(|| format!("uplink of {}", asked.switch))?;
     }
     Ok(letter.connections)

@@ -204,7 +204,7 @@ impl Home {
             Source::Control => self.come(false),
             Source::Metrics => self.come(true),
             Source::Client(place) => clients::attend(self, place),
-            Source::Uplink(place) => self.rings.look_out(place),
+            Source::Uplink(place) => self.look_out(place),
             Source::Opener => self.opened(),
             Source::Storage(device) => {
                 self.rings.look_at_clock();

@@ -67,7 +67,7 @@ use anyhow::{Context as _, Result, bail};
 use ask::Daemon;
 use build::Entry;
 use cmdline::{Arguments, Command, RunArguments};
-use config::{Backing, Plan, Way, Wrong};
+use config::{Backing, Out, Plan, Way, Wrong};
 use control::Request;
 use home::Home;
 use opener::Opener;
@@ -78,6 +78,9 @@ use storage::Store;
 
 /// Files that may be added, beside those that are removed, until an upgrade.
 const SPARE_RINGS: usize = 32;
+
+/// Where TAPs are opened.
+const TAPS: &str = "/dev/net";
 
 fn main() {
     if let Err(error) = run(Arguments::get().command) {
@@ -168,7 +171,10 @@ fn run_file(asked: RunArguments) -> Result<()> {
         match clients.listen(host.control.as_deref(), host.metrics.as_deref(), waits) {
             Err(error) => vec![format!("[host]: {error:#}")],
             Ok(()) => {
-                let mut failed = home.connect_uplinks(&plan);
+                let added = plan.uplinks.iter().map(|asked| home.add_uplink(asked, None));
+                let failed =
+                    added.filter_map(|added| added.err().map(|error| format!("{error:#}")));
+                let mut failed: Vec<_> = failed.collect();
                 failed.extend(Entry::of(&plan).into_iter().flat_map(|entry| home.add(entry)));
                 failed
             }
@@ -190,6 +196,9 @@ fn folders(file: &Path, plan: &Plan, entries: &[Entry]) -> Folders {
             }
             _ => {}
         }
+    }
+    if plan.uplinks.iter().any(|uplink| matches!(uplink.out, Out::Tap(_))) {
+        folders.write.insert(TAPS.into());
     }
     let host = &plan.host;
     let desks = [&host.control, &host.metrics].into_iter().flatten();
@@ -256,6 +265,8 @@ fn confine(home: &mut Home) -> Result<()> {
         servers: home.rings.keeps(|store| matches!(store, Store::Nbd(_))),
         tls: changes || home.rings.keeps(|store| matches!(store, Store::Nbd(nbd) if nbd.has_tls())),
         connects: connects.any(|way| matches!(way, Way::Connect(_))),
+        interfaces: home.rings.served.uplinks.iter().any(|(_, uplink)| uplink.is_interface()),
     };
+    home.pending.allow_interfaces(needs.interfaces);
     sandbox::enter(folders, needs)
 }

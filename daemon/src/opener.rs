@@ -12,11 +12,12 @@
 //! waits behind it; what is served doesn't.
 
 use crate::build::Entry;
-use crate::config::Way;
+use crate::config::{Uplink, Way};
 use crate::disk;
 use crate::door::Door;
 use crate::letter::Told;
 use crate::sandbox::{self, Folders};
+use crate::uplink;
 use anyhow::{Context as _, Result, bail};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, memfd_create, seek};
@@ -47,6 +48,8 @@ pub enum Wanted {
     Text(PathBuf),
     /// What this device takes; with `listens`, a socket at which it listens, too.
     Device { entry: Box<Entry>, listens: bool },
+    /// A switch's way out.
+    Uplink(Uplink),
 }
 
 /// What is answered.
@@ -57,7 +60,11 @@ pub enum Found {
     /// A file of memory has it.
     Text,
     /// A listener, if it was asked for, and what the disk's data lies in.
-    Device { listens: bool, data: Option<Told> },
+    Device {
+        listens: bool,
+        data: Option<Told>,
+    },
+    Uplink,
     /// A sentence.
     Failed(String),
 }
@@ -150,6 +157,7 @@ fn find(wanted: Wanted, made: &mut Option<Door>) -> Result<(Found, Vec<OwnedFd>)
             seek(&file, rustix::fs::SeekFrom::Start(0))?;
             Ok((Found::Text, vec![file.into()]))
         }
+        Wanted::Uplink(asked) => Ok((Found::Uplink, vec![uplink::opened(&asked)?])),
         Wanted::Device { entry, listens } => {
             let mut with = Vec::new();
             if let (Way::Socket(path), true) = (entry.way(), listens) {

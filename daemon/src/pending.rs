@@ -5,7 +5,7 @@
 
 use crate::build::{self, Entry};
 use crate::clients;
-use crate::config::{self, Way};
+use crate::config::{self, Out, Way};
 use crate::control::{Answer, Request};
 use crate::disk::Data;
 use crate::home::Home;
@@ -34,6 +34,7 @@ enum Need {
     /// The file, to be read again.
     Text,
     Device(Box<Entry>),
+    Uplink(config::Uplink),
 }
 
 struct Change {
@@ -49,6 +50,15 @@ pub struct Pending {
     opener: Option<Opener>,
     now: Option<Change>,
     later: VecDeque<(Origin, Request)>,
+    /// Those calls were given up that interfaces take.
+    has_no_interfaces: bool,
+}
+
+impl Pending {
+    /// From now on ways out can be interfaces, or can't.
+    pub fn allow_interfaces(&mut self, are_allowed: bool) {
+        self.has_no_interfaces = !are_allowed;
+    }
 }
 
 impl Home {
@@ -135,6 +145,15 @@ impl Home {
     fn wanted(&self, need: &Need) -> Result<Wanted> {
         Ok(match need {
             Need::Text => Wanted::Text(self.file.clone().context("there is no file")?),
+            Need::Uplink(asked) => {
+                if matches!(asked.out, Out::Packet(_)) && self.pending.has_no_interfaces {
+                    bail!(
+                        "uplink of {}: the calls for interfaces were given up, as there was none at the start; restart the daemon",
+                        asked.switch
+                    );
+                }
+                Wanted::Uplink(asked.clone())
+            }
             Need::Device(entry) => {
                 let listens = match entry.way() {
                     Way::Socket(path) => !self.handed.has(&self.folder.join(path)),
@@ -173,6 +192,13 @@ impl Home {
                 Ok(more) => more,
                 Err(error) => (Vec::new(), vec![format!("{error:#}")]),
             },
+            Need::Uplink(asked) => {
+                let added = found.and_then(|found| match (found.0, found.1.into_iter().next()) {
+                    (Found::Uplink, Some(out)) => self.add_uplink(&asked, Some(out)),
+                    _ => bail!("the process that opens files can't be understood"),
+                });
+                (Vec::new(), added.err().map(|error| format!("{error:#}")).into_iter().collect())
+            }
             Need::Device(entry) => {
                 let name = entry.name().to_owned();
                 let added = found.and_then(|found| self.add_opened(*entry, found));
@@ -198,7 +224,12 @@ impl Home {
         let text = File::from(text).take(LONGEST_TEXT).read_to_string(&mut read);
         text.with_context(|| format!("{shown} isn't text"))?;
         Ok(match config::parse(&file, &read) {
-            Ok(plan) => (devices(self.keep(&plan)), Vec::new()),
+            Ok(plan) => {
+                let mut needs: Vec<_> =
+                    self.keep_uplinks(&plan).into_iter().map(Need::Uplink).collect();
+                needs.extend(devices(self.keep(&plan)));
+                (needs, Vec::new())
+            }
             Err(wrong) => (Vec::new(), wrong.iter().map(ToString::to_string).collect()),
         })
     }

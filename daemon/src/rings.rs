@@ -35,7 +35,7 @@ pub struct Served {
     pub devices: Slab<Device>,
     pub switches: Vec<Switch>,
     /// Those switches' ways out.
-    pub uplinks: Vec<Uplink>,
+    pub uplinks: Slab<Uplink>,
     /// By switches and their ports: the places of their rings that run, by their numbers.
     ports: Vec<Vec<Option<usize>>>,
     /// Disks that have something under way.
@@ -111,7 +111,7 @@ impl Rings {
                 all,
                 devices,
                 switches,
-                uplinks: Vec::new(),
+                uplinks: Slab::new(),
                 ports: Vec::new(),
                 asked: Vec::new(),
                 ended: Vec::new(),

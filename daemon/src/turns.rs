@@ -188,15 +188,16 @@ impl Rings {
         }
     }
 
-    /// Frames came at an uplink: they go to their receivers.
-    pub fn look_out(&mut self, place: usize) {
+    /// Frames came at an uplink: they go to their receivers. False: it leads nowhere any more.
+    pub fn look_out(&mut self, place: usize) -> bool {
         let now = self.look_at_clock();
         let Served { switches, uplinks, .. } = &mut self.served;
-        let Some(uplink) = uplinks.get_mut(place) else { return };
-        let Some(switch) = switches.get_mut(uplink.switch) else { return };
-        uplink.look(switch, now);
+        let Some(uplink) = uplinks.get_mut(place) else { return true };
+        let Some(switch) = switches.get_mut(uplink.switch) else { return true };
+        let is_there = uplink.look(switch, now);
         let switch = uplink.switch;
         self.fill(switch, 0, now);
+        is_there
     }
 
     /// Shows and tells what a back end ended later.
@@ -324,8 +325,8 @@ impl Served {
                 let Some(switch) = self.switches.get_mut(port.switch) else { return Ok(()) };
                 let outcome =
                     switch.serve_some(port.number, ring.index, self.now, batch.requests)?;
-                let own = self.uplinks.iter_mut().find(|uplink| uplink.switch == port.switch);
-                own.into_iter().for_each(|uplink| uplink.send(switch));
+                let own = self.uplinks.iter_mut().find(|(_, own)| own.switch == port.switch);
+                own.into_iter().for_each(|(_, uplink)| uplink.send(switch));
                 let net::Outcome { completed, sent: bytes, dropped, charge, .. } = outcome;
                 let asked = completed;
                 *done = Done { asked, completed, bytes, dropped, charge, ..Done::default() };

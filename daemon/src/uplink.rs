@@ -1,77 +1,172 @@
-//! A switch's way out: a TAP of the host's.
+//! A switch's way out: a TAP of the host's, or one of its interfaces.
 //!
 //! Guarantees: a look brings a bounded number of frames, and no frame is waited for. Frames that
-//! the TAP doesn't take are dropped, as by a wire. They have no offloads: the switch makes segments
-//! and checksums.
+//! the way out doesn't take are dropped, as by a wire. Both ways they have virtio headers: what a
+//! guest leaves to be done, checksums and TCP's segments, the host does, and the other way round;
+//! the switch has checked what a guest asks for, checks what comes, and does what a guest can't.
 
-use crate::config;
+use crate::config::{self, Out};
 use anyhow::{Context as _, Result};
-use daemon_os::Mapping;
-use net::{Finish, PortNumber, Switch, UPLINK_MEMORY, WIRE_FRAME};
+use daemon_os::{FRAMES, Mapping, Outgoing, Packets};
+use net::header::HEADER_BYTES;
+use net::{Finish, LONG_UPLINK_MEMORY, MAX_FRAME, PortNumber, Switch};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use rustix::io::{read, write};
+use rustix::io::{Errno, read, write};
 
-/// Frames that are taken in one look.
-const FRAMES: u32 = 32;
+/// Frames that are taken from a TAP in one look.
+const FROM_TAP: u32 = 32;
+/// Calls for frames of an interface in one look.
+const CALLS: u32 = 2;
+/// The most bytes of a frame, with its header and a tag.
+const LONGEST: usize = HEADER_BYTES + MAX_FRAME as usize + 4;
 
-/// A TAP at a switch.
+/// A way out of a switch.
 pub struct Uplink {
-    /// As the file says it.
-    pub asked: config::Uplink,
     pub switch: usize,
+    asked: config::Uplink,
+    is_gone: bool,
     port: PortNumber,
-    tap: OwnedFd,
-    bytes: Box<[u8; WIRE_FRAME as usize]>,
+    to: To,
     /// What the switch keeps frames in.
     _memory: Mapping,
 }
 
+enum To {
+    Tap { tap: OwnedFd, bytes: Box<[u8; LONGEST]> },
+    Interface(Box<Packets>),
+}
+
 impl Uplink {
-    /// At the switch of this place: a TAP that another process opened, or else is opened here.
+    /// At the switch of this place; opened, unless another program hands it over.
     pub fn new(
         asked: &config::Uplink,
-        tap: Option<OwnedFd>,
+        handed: Option<OwnedFd>,
         place: usize,
         switch: &mut Switch,
     ) -> Result<Uplink> {
-        let name = &asked.tap;
-        let tap = tap.map_or_else(|| daemon_os::tap(name), Ok);
-        let tap = tap.with_context(|| format!("the TAP {name} can't be opened"))?;
-        let memory = Mapping::anonymous(UPLINK_MEMORY).context("there is no memory for frames")?;
+        let out = handed.map_or_else(|| opened(asked), Ok)?;
+        let to = match &asked.out {
+            Out::Tap(_) => To::Tap { tap: out, bytes: Box::new([0; LONGEST]) },
+            Out::Packet(_) => To::Interface(Box::new(Packets::taken_over(out))),
+        };
+        let memory = Mapping::anonymous(LONG_UPLINK_MEMORY);
+        let memory = memory.context("there is no memory for frames")?;
         let span = memory.span().context("there is no memory for frames")?;
-        let port = switch.add_uplink(span, Finish::Here)?;
+        let port = switch.add_uplink(span, Finish::ByHeader)?;
         switch.set_link(port, true);
-        let bytes = Box::new([0; WIRE_FRAME as usize]);
-        Ok(Uplink { asked: asked.clone(), switch: place, port, tap, bytes, _memory: memory })
+        let asked = asked.clone();
+        Ok(Uplink { switch: place, asked, is_gone: false, port, to, _memory: memory })
+    }
+
+    /// As the file says it.
+    pub fn asked(&self) -> &config::Uplink {
+        &self.asked
+    }
+
+    /// Its TAP was removed.
+    pub fn is_gone(&self) -> bool {
+        self.is_gone
+    }
+
+    /// The switch has it no more.
+    pub fn leave(self, switch: &mut Switch) {
+        switch.remove(self.port);
     }
 
     pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.tap.as_fd()
+        match &self.to {
+            To::Tap { tap, .. } => tap.as_fd(),
+            To::Interface(packets) => packets.as_fd(),
+        }
     }
 
-    /// Has frames that came go to their receivers.
-    pub fn look(&mut self, switch: &mut Switch, now: u64) {
-        for _ in 0..FRAMES {
-            let Ok(count) = read(&self.tap, &mut self.bytes[..]) else { return };
-            let Some(inbox) = switch.inbox(self.port) else { return };
-            let frame = self.bytes.get(..count).unwrap_or_default();
-            if frame.is_empty() || inbox.write(0, frame).is_err() {
-                return;
+    /// Has frames that came go to their receivers. False: the TAP was removed.
+    pub fn look(&mut self, switch: &mut Switch, now: u64) -> bool {
+        match &mut self.to {
+            To::Tap { tap, bytes } => {
+                for _ in 0..FROM_TAP {
+                    let count = match read(&*tap, &mut bytes[..]) {
+                        Ok(count) => count,
+                        Err(Errno::BADFD) => {
+                            switch.set_link(self.port, false);
+                            self.is_gone = true;
+                            return false;
+                        }
+                        Err(_) => break,
+                    };
+                    arrived(switch, self.port, bytes.get(..count).unwrap_or_default(), now);
+                }
             }
-            switch.arrived(self.port, count as u32, now);
+            To::Interface(packets) => {
+                for _ in 0..CALLS {
+                    let count = packets.receive().unwrap_or(0);
+                    (0..count).for_each(|at| arrived(switch, self.port, packets.came(at), now));
+                    if count < FRAMES {
+                        break;
+                    }
+                }
+            }
         }
+        true
+    }
+
+    pub fn is_interface(&self) -> bool {
+        matches!(self.to, To::Interface(_))
     }
 
     /// Sends what is to go out.
     pub fn send(&mut self, switch: &mut Switch) {
-        while let Some(leaving) = switch.leaving(self.port) {
-            // What the switch finishes is in one part.
-            let [frame, _] = leaving.parts;
-            let count = (frame.len() as usize).min(self.bytes.len());
-            let Some(bytes) = self.bytes.get_mut(..count) else { return };
-            if frame.read(0, bytes).is_ok() {
-                let _ = write(&self.tap, bytes);
+        match &mut self.to {
+            To::Tap { tap, bytes } => {
+                while let Some(leaving) = switch.leaving(self.port) {
+                    let mut len = HEADER_BYTES;
+                    bytes[..len].copy_from_slice(&leaving.header);
+                    for part in leaving.parts {
+                        let end = (len + part.len() as usize).min(bytes.len());
+                        // The room is as long as the part, or a part of it.
+                        let _ = part.read(0, &mut bytes[len..end]);
+                        len = end;
+                    }
+                    let _ = write(&*tap, &bytes[..len]);
+                }
             }
+            To::Interface(packets) => loop {
+                let leaving = std::iter::from_fn(|| switch.leaving(self.port)).take(FRAMES);
+                let frames: Vec<Outgoing> = leaving
+                    .map(|frame| Outgoing { header: frame.header, parts: frame.parts })
+                    .collect();
+                packets.send(&frames);
+                if frames.len() < FRAMES {
+                    return;
+                }
+            },
         }
+    }
+}
+
+/// A TAP or an interface's socket, for a process that can't open it itself.
+///
+/// # Errors
+///
+/// In a sentence.
+pub fn opened(asked: &config::Uplink) -> Result<OwnedFd> {
+    match &asked.out {
+        Out::Tap(name) => {
+            daemon_os::tap(name).with_context(|| format!("the TAP {name} can't be opened"))
+        }
+        Out::Packet(name) => {
+            let packets = Packets::open(name);
+            let packets = packets
+                .with_context(|| format!("frames of the interface {name} can't be taken"))?;
+            Ok(packets.into_socket())
+        }
+    }
+}
+
+/// A frame came, behind its header; or nothing.
+fn arrived(switch: &mut Switch, port: PortNumber, bytes: &[u8], now: u64) {
+    let Some(inbox) = switch.inbox(port) else { return };
+    if !bytes.is_empty() && inbox.write(0, bytes).is_ok() {
+        switch.arrived(port, bytes.len() as u32, now);
     }
 }

@@ -133,6 +133,10 @@ proptest! {
     ) {
         let _ = shake(&[&server(true)[..38], &bytes].concat(), &[7, 30]);
         let _ = shake(&bytes, &[]);
+        let (mut handshake, mut sent) = (Handshake::new("disk", true), Vec::new());
+        let all = [&server(true)[..18], &bytes].concat();
+        let _ = handshake.hear(&all, &mut sent);
+        let _ = handshake.hear(&all[18..], &mut sent);
         let _ = replies(structured, &bytes, &[3]);
         let body = [&offset.to_be_bytes()[..], &bytes].concat();
         let _ = replies(true, &chunk(1, kind, cookie, &body), &[9]);

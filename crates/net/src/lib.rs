@@ -85,7 +85,7 @@ pub use port::{MAX_PAIRS, Plan, Sources, Statistics};
 pub use rate::Rate;
 pub use receive::Counts;
 pub use switch::{MAX_PORTS, Outcome, PortNumber, Switch, Touched};
-pub use uplink::{Finish, Leaving, Task, UPLINK_MEMORY, WIRE_FRAME};
+pub use uplink::{Finish, LONG_UPLINK_MEMORY, Leaving, Task, UPLINK_MEMORY, WIRE_FRAME};
 pub use vlan::{Vlan, VlanSet};
 
 /// The most bytes of a frame without a tag: 5.1.6.3.1 has buffers for no more.

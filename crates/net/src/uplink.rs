@@ -1,10 +1,11 @@
 //! A port to the wire: a network controller's driver takes frames from it, and hands over those
-//! that arrived.
+//! that arrived; or the system below does, by frames with headers as guests have them.
 //!
 //! Guarantees: a frame that is to go out is whole, and no longer than [`MTU`] lets it, or, where
-//! the controller is to make checksums or segments, says so in a [`Task`] that fits the frame; it
-//! is copied, so that no guest changes it any more. One that came in is copied, too, before the
-//! switch looks at it. For more than [`PLACES`] places of frames that wait there is no room.
+//! the other side is to make checksums or segments, says so in a [`Task`] or a header that fits the
+//! frame; it is copied, so that no guest changes it any more. One that came in is copied, too,
+//! before the switch looks at it. For more than [`PLACES`] places of frames that wait there is no
+//! room.
 use crate::deliver::Buffers;
 use crate::error::Broken;
 use crate::frame::{ETHERNET, Frame, TAG};
@@ -26,6 +27,11 @@ pub const PLACES: u64 = 256;
 const PLACE: u64 = 2048;
 /// Bytes of memory of an uplink, in whole pages.
 pub const UPLINK_MEMORY: u64 = ((PLACES + 1) * PLACE).next_multiple_of(4096);
+/// The same of one whose frames have headers: the longest may come in.
+pub const LONG_UPLINK_MEMORY: u64 = (PLACES * PLACE + LONG_INBOX).next_multiple_of(4096);
+/// The most bytes of a frame with its header and tag, and the room for one.
+const LONGEST: u64 = HEADER_BYTES as u64 + MAX_FRAME as u64 + TAG as u64;
+const LONG_INBOX: u64 = LONGEST.next_multiple_of(PLACE);
 /// Where the checksums of TCP and UDP are, as controllers know them.
 const TCP_SUM: u16 = 16;
 const UDP_SUM: u16 = 6;
@@ -44,6 +50,8 @@ pub enum Finish {
     Here,
     /// The controller, where a [`Task`] can tell it.
     ByController,
+    /// Whoever reads [`Leaving::header`]. Frames that come in have one, too.
+    ByHeader,
 }
 
 /// What is left to do for a frame that goes out. Places are counted from its start.
@@ -83,6 +91,8 @@ pub struct Leaving {
     pub ethernet: u16,
     /// What is left to do.
     pub task: Task,
+    /// The same, as a guest would read it.
+    pub header: [u8; HEADER_BYTES],
 }
 
 /// The frames on their way, in memory of the host's own.
@@ -90,7 +100,7 @@ pub struct Leaving {
 pub struct Uplink {
     /// The places.
     memory: Span,
-    /// The frame that came in, behind a header that asks for nothing.
+    /// The frame that came in, behind its header, or one that asks for nothing.
     inbox: Span,
     finish: Finish,
     /// The places from the next free one on, to the memory's end and on from its start. Who fills
@@ -118,11 +128,12 @@ fn places(bytes: u32) -> u64 {
 }
 
 impl Uplink {
-    /// Without frames, in [`UPLINK_MEMORY`] bytes.
+    /// Without frames, in [`UPLINK_MEMORY`] bytes, or [`LONG_UPLINK_MEMORY`].
     pub fn new(memory: Span, finish: Finish) -> Option<Uplink> {
-        let inbox = memory.sub(0, PLACE)?;
+        let inbox_bytes = if finish == Finish::ByHeader { LONG_INBOX } else { PLACE };
+        let inbox = memory.sub(0, inbox_bytes)?;
         inbox.fill(0);
-        let memory = memory.sub(PLACE, PLACES * PLACE)?;
+        let memory = memory.sub(inbox_bytes, PLACES * PLACE)?;
         Some(Uplink {
             memory,
             inbox,
@@ -135,16 +146,26 @@ impl Uplink {
         })
     }
 
-    /// Where a frame is put that comes in.
+    /// Where a frame is put that comes in, with its header if frames have one.
     pub fn inbox(&self) -> Option<Span> {
-        self.inbox.sub(HEADER_BYTES as u64, WIRE_FRAME.into())
+        match self.finish {
+            Finish::ByHeader => self.inbox.sub(0, LONGEST),
+            _ => self.inbox.sub(HEADER_BYTES as u64, WIRE_FRAME.into()),
+        }
     }
 
-    /// A frame of this many bytes was put there: as a chain that a guest without any feature sends.
-    pub fn arrived(&self, bytes: u32, chain: &mut Chain) -> Option<()> {
-        let bytes = bytes.min(WIRE_FRAME) + HEADER_BYTES as u32;
+    /// This many bytes were put there: as a chain that a guest sends which accepted what this
+    /// gives.
+    pub fn arrived(&self, bytes: u32, chain: &mut Chain) -> Option<Features> {
+        let (bytes, accepted) = match self.finish {
+            Finish::ByHeader => {
+                let tso = Features::HOST_TSO4 | Features::HOST_TSO6 | Features::HOST_ECN;
+                (bytes.min(LONGEST as u32), Features::CSUM | tso)
+            }
+            _ => (bytes.min(WIRE_FRAME) + HEADER_BYTES as u32, Features::empty()),
+        };
         chain.set_readable(self.inbox.sub(0, bytes.into())?);
-        Some(())
+        Some(accepted)
     }
 
     /// This frame is delivered next. Gives what its receiver would have accepted who can do for it
@@ -154,6 +175,7 @@ impl Uplink {
         let segments = Features::GUEST_CSUM | Features::GUEST_TSO4 | Features::GUEST_TSO6;
         match frame.offload {
             _ if self.finish == Finish::Here => Features::empty(),
+            _ if self.finish == Finish::ByHeader => segments | Features::GUEST_ECN,
             Offload::Nothing => Features::empty(),
             Offload::Checksum(partial) if frame.len < PADDED || !is_known(&frame.head, partial) => {
                 Features::empty()
@@ -182,7 +204,7 @@ impl Uplink {
         begin.read(header_bytes + 12, &mut kind).ok()?;
         let tag = if kind == [0x81, 0] { TAG } else { 0 };
         let ethernet = (ETHERNET + tag) as u16;
-        Some(Leaving { parts, sender, ethernet, task: task(&Header::parse(&header)) })
+        Some(Leaving { parts, sender, ethernet, task: task(&Header::parse(&header)), header })
     }
 }
 
@@ -215,7 +237,7 @@ impl Buffers for Uplink {
     fn reserve(&mut self, bytes: u32) -> Result<Option<u16>, Broken> {
         let most = match self.finish {
             Finish::Here => WIRE_FRAME,
-            Finish::ByController => MAX_FRAME + TAG as u32,
+            Finish::ByController | Finish::ByHeader => MAX_FRAME + TAG as u32,
         };
         let room = PLACES - (self.put - self.gone) >= places(bytes) && bytes <= most;
         // How many there are nobody asks.

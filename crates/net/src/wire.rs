@@ -3,7 +3,7 @@
 //! Guarantees: a frame that comes in is forwarded as one of a port whose stations are learned: not
 //! from an address that another port has for its own, to ports of its VLAN alone, and to nobody
 //! that doesn't have its address. What nobody here has for its address goes out, and is no more.
-use crate::config::{Config, Features};
+use crate::config::Config;
 use crate::error::BadPort;
 use crate::port::{Plan, Sources};
 use crate::switch::{Outcome, PortNumber, Switch};
@@ -12,8 +12,9 @@ use crate::vlan::Vlan;
 use window::Span;
 
 impl<const RING: usize> Switch<RING> {
-    /// A port to the wire, with [`crate::UPLINK_MEMORY`] bytes of memory that is for nothing else,
-    /// and who finishes what goes there. The link is down.
+    /// A port to the wire, with [`crate::UPLINK_MEMORY`] bytes of memory that is for nothing else
+    /// ([`crate::LONG_UPLINK_MEMORY`] if frames have headers), and who finishes what goes there.
+    /// The link is down.
     ///
     /// # Errors
     ///
@@ -28,23 +29,22 @@ impl<const RING: usize> Switch<RING> {
         Ok(number)
     }
 
-    /// Where a frame from the wire is to be put, before [`Self::arrived`].
+    /// Where a frame from the wire is to be put, before [`Self::arrived`]; with its header, if it
+    /// is [`Finish::ByHeader`].
     pub fn inbox(&self, number: PortNumber) -> Option<Span> {
         self.port(number)?.uplink.as_ref()?.inbox()
     }
 
-    /// A frame of this many bytes came in: it goes to its receivers.
+    /// This many bytes came in: the frame goes to its receivers.
     pub fn arrived(&mut self, number: PortNumber, bytes: u32, now: u64) -> Outcome {
         let mut outcome = Outcome::default();
         let port = self.ports.get_mut(usize::from(number.0)).and_then(Option::as_mut);
         let Some(port) = port else { return outcome };
         let placed = port.uplink.as_ref().and_then(|it| it.arrived(bytes, &mut self.sent));
-        if placed.is_none() {
-            return outcome;
-        }
+        let Some(accepted) = placed else { return outcome };
         port.statistics.sent += 1;
         let mtu = port.config.parameters().mtu;
-        match self.frame.take(&self.sent, 0, Features::empty(), mtu) {
+        match self.frame.take(&self.sent, 0, accepted, mtu) {
             Ok(()) => {
                 port.statistics.sent_bytes += u64::from(self.frame.len);
                 outcome.sent = self.frame.len.into();

@@ -5,8 +5,8 @@ use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
 use guest::{Lan, frame, mac, parameters};
 use net::header::{GSO_TCPV4, Header, NEEDS_CSUM};
 use net::{
-    BadPort, Features, Finish, Mac, Outcome, Plan, PortNumber, Task, UPLINK_MEMORY, Vlan,
-    WIRE_FRAME,
+    BadPort, Features, Finish, LONG_UPLINK_MEMORY, Mac, Outcome, Plan, PortNumber, Task,
+    UPLINK_MEMORY, Vlan, WIRE_FRAME,
 };
 use window::Memory;
 
@@ -18,6 +18,8 @@ struct Wire {
     port: PortNumber,
     /// What is left to do for the frame that left last, and its Ethernet header's bytes.
     last: Option<(Task, u16)>,
+    /// The headers of the frames that left.
+    headers: Vec<Header>,
     _memory: Memory,
 }
 
@@ -34,11 +36,15 @@ impl Wire {
             let guest = lan.add(parameters(number), plan, Features::empty());
             lan.post_many(guest, 100, 2048);
         }
-        let memory = Memory::new(&[(0, UPLINK_MEMORY)], 0);
-        let span = memory.window().span(0, UPLINK_MEMORY).unwrap();
+        let bytes = match finish {
+            Finish::ByHeader => LONG_UPLINK_MEMORY,
+            _ => UPLINK_MEMORY,
+        };
+        let memory = Memory::new(&[(0, bytes)], 0);
+        let span = memory.window().span(0, bytes).unwrap();
         let port = lan.switch.add_uplink(span, finish).unwrap();
         lan.switch.set_link(port, true);
-        Wire { lan, port, last: None, _memory: memory }
+        Wire { lan, port, last: None, headers: Vec::new(), _memory: memory }
     }
 
     fn out(&mut self) -> Vec<Vec<u8>> {
@@ -51,6 +57,7 @@ impl Wire {
                 part.read(0, &mut frame[at..]).unwrap();
             }
             self.last = Some((leaving.task, leaving.ethernet));
+            self.headers.push(Header::parse(&leaving.header));
             frames.push(frame);
         }
         frames
@@ -352,4 +359,90 @@ fn a_checksum_that_a_controller_knows_is_left_to_it() {
         assert_eq!(out[0] == *frame, task != Task::Nothing, "{start} {offset}");
     }
     assert_eq!(wire.lan.switch.statistics(wire.port).checksums, 4);
+}
+
+/// What a guest asks for goes out as it is, segments of any size and those with CWR among it.
+#[test]
+fn with_headers_all_is_left_to_who_reads_them() {
+    let mut wire = Wire::finished(&[0, 7], Finish::ByHeader);
+    let (header, bytes, _) = long(255);
+    let ecn = Header { gso_type: GSO_TCPV4 | 0x80, ..header };
+    let expected = |header: Header| Header { num_buffers: 1, ..header };
+    for asked in [header, ecn] {
+        // Its own length of the headers isn't believed.
+        wire.lan.pass(0, Header { hdr_len: 9999, ..asked }, &bytes);
+        assert_eq!(wire.out(), std::slice::from_ref(&bytes));
+        assert_eq!(wire.headers.pop(), Some(expected(asked)));
+    }
+    let short = Header { flags: NEEDS_CSUM, csum_start: 14, csum_offset: 2, ..Header::default() };
+    wire.lan.pass(0, short, &frame(FAR, mac(0), &[1; 40]));
+    assert_eq!(wire.out(), [frame(FAR, mac(0), &[1; 40])]);
+    assert_eq!(wire.headers.pop(), Some(expected(short)));
+    let mut from_one = bytes.clone();
+    from_one[6..12].copy_from_slice(&mac(1).0);
+    wire.lan.pass(1, header, &from_one);
+    assert_eq!(wire.out(), [tagged(7, &from_one)]);
+    let behind_tag = Header { hdr_len: 58, csum_start: 38, ..header };
+    assert_eq!(wire.headers.pop(), Some(expected(behind_tag)));
+    let counts = wire.lan.switch.statistics(wire.port);
+    assert_eq!((counts.segments, counts.checksums), (0, 0));
+}
+
+/// What comes in with a header is cut for a guest that can't take it, and for others it isn't.
+#[test]
+fn long_frames_come_in_with_headers() {
+    let mut wire = Wire::finished(&[0], Finish::ByHeader);
+    let plain = net::Parameters { packed: false, ..parameters(1) };
+    let declined = Features::GUEST_CSUM | Features::GUEST_TSO4 | Features::GUEST_TSO6;
+    let declined = declined | Features::GUEST_ECN;
+    let second = wire.lan.add(plain, Plan::default(), declined);
+    wire.lan.post_many(second, 100, 2048);
+    let (header, bytes, data) = long(1460);
+    let to = |guest: u8| {
+        let addresses = [&mac(guest).0[..], &FAR.0].concat();
+        [&header.bytes()[..], &addresses, &bytes[12..]].concat()
+    };
+    assert_eq!(wire.arrives(&to(0)).dropped, 0);
+    let received = wire.lan.received_by(0, 0);
+    let [(asked, whole)] = &received[..] else { panic!("one frame, uncut") };
+    assert_eq!((asked.gso_type, asked.gso_size, asked.hdr_len), (GSO_TCPV4, 1460, 54));
+    assert_eq!(whole[12..], bytes[12..]);
+    assert_eq!(wire.arrives(&to(1)).dropped, 0);
+    let received = wire.lan.received(second);
+    assert_eq!(received.len(), 60000usize.div_ceil(1460));
+    assert_eq!(received.iter().flat_map(|frame| &frame[54..]).copied().collect::<Vec<_>>(), data);
+    for frame in received {
+        let parsed = SlicedPacket::from_ethernet(&frame).unwrap();
+        let Some(NetSlice::Ipv4(ip)) = parsed.net else { panic!("{frame:?}") };
+        let Some(TransportSlice::Tcp(tcp)) = parsed.transport else { panic!("{frame:?}") };
+        let right = tcp.calc_checksum_ipv4(ip.header().source(), ip.header().destination());
+        assert_eq!(tcp.checksum(), right.unwrap());
+    }
+}
+
+/// Headers that say what isn't so, or what nobody asked for, and frames that are none.
+#[test]
+fn headers_from_the_wire_are_checked() {
+    let mut wire = Wire::finished(&[0], Finish::ByHeader);
+    let (header, bytes, _) = long(1460);
+    let for_guest = [&mac(0).0[..], &FAR.0, &bytes[12..]].concat();
+    let wrong = [
+        Header { gso_type: 5, ..header },
+        Header { gso_size: 0, ..header },
+        Header { csum_start: 0xFFFF, ..header },
+        Header { csum_offset: 0xFFF0, gso_type: 0, ..header },
+        Header { flags: 0, ..header },
+        // As it is it is longer than the wire's.
+        Header::default(),
+    ];
+    for header in wrong {
+        let came = [&header.bytes()[..], &for_guest].concat();
+        assert_eq!(wire.arrives(&came).dropped, 1, "{header:?}");
+    }
+    for bytes in [0, 1, 11, 12, 25] {
+        assert_eq!(wire.arrives(&vec![0; bytes]).dropped, 1);
+    }
+    let port = wire.port;
+    assert_eq!(wire.lan.switch.arrived(port, u32::MAX, 0).dropped, 1);
+    assert!(wire.lan.received(0).is_empty());
 }

@@ -14,7 +14,7 @@
 //! | `mapping` | shared memory, mapped and given up |
 //! | `shrunk` | SIGBUS |
 //! | `event` | writes of eventfds that don't wait |
-//! | `tap` | a network of the host's |
+//! | `tap`, `packet` | networks of the host's |
 //! | `file` | reads and writes of files to and from shared memory |
 //! | `uring` | the same, and more, by io_uring |
 //! | `spare` | rings of io_uring, which can do nothing else |
@@ -25,6 +25,7 @@ mod event;
 mod file;
 mod lock;
 mod mapping;
+mod packet;
 mod shrunk;
 mod spare;
 mod tap;
@@ -36,6 +37,7 @@ pub use event::{add_to_event, watch_writes};
 pub use file::{read_at, write_at};
 pub use lock::{InUse, lock};
 pub use mapping::{GuestMemory, GuestRegion, MOST, Mapping};
+pub use packet::{FRAMES, Outgoing, Packets};
 pub use shrunk::survive;
 pub use spare::stock_rings;
 pub use tap::tap;

@@ -33,7 +33,7 @@ const NETWORK: &Words = &[
     (&["limit", "limits", "iops", "bytes_per_second"], "a network is limited by rate = \"100M/s\""),
     (
         &["tap", "uplink", "bridge"],
-        "a switch's way out is a table of its own: [uplink.SWITCH], with tap = \"tap0\"",
+        "a switch's way out is a table of its own: [uplink.SWITCH], with tap = \"tap0\" or packet = \"eth0\"",
     ),
     (&["coalesce", "polled"], "only a plan of the hypervisor has that"),
 ];

@@ -121,7 +121,16 @@ pub struct Network {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Uplink {
     pub switch: String,
-    pub tap: String,
+    pub out: Out,
+}
+
+/// Where a switch's way out leads, by the name of an interface of the host's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Out {
+    /// A TAP: to the host itself.
+    Tap(String),
+    /// An interface, by a packet socket.
+    Packet(String),
 }
 
 /// A line that is wrong.

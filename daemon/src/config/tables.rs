@@ -2,7 +2,7 @@
 
 use super::field::{Field, Key, Reader, in_file_order, shown};
 use super::server::{Server, timeout, tls};
-use super::{Backing, Disk, Host, Limits, Network, Plan, Uplink, Way, Wrong};
+use super::{Backing, Disk, Host, Limits, Network, Out, Plan, Uplink, Way, Wrong};
 use blk::config::SERIAL_BYTES;
 use plan::{DEFAULT_MTU, MAX_WEIGHT, MTUS, Mac, VLANS, parse_micros, parse_rate, parse_size};
 use std::cell::RefCell;
@@ -30,7 +30,7 @@ pub(super) const DISK: [&str; 15] = [
 ];
 pub(super) const NETWORK: [&str; 10] =
     ["socket", "connect", "switch", "mac", "vlan", "queues", "packed", "mtu", "rate", "weight"];
-const UPLINK: [&str; 1] = ["tap"];
+const UPLINK: [&str; 2] = ["tap", "packet"];
 pub(super) const HOST: [&str; 3] = ["control", "metrics", "paths"];
 pub(super) const LIMIT: [&str; 3] = ["iops", "rate", "burst"];
 const MAX_QUEUES: u64 = 64;
@@ -354,17 +354,36 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
     }
 
     fn uplink(&self) -> Option<Uplink> {
-        let mut tap = None;
+        let (mut outs, mut failed) = (Vec::new(), false);
         for (key, field) in self.fields() {
-            match key.get_ref().as_ref() {
-                "tap" => tap = field.string("a TAP's name in quotes, such as \"tap0\""),
-                _ => self.reader.unknown(key, self.place, "", &UPLINK),
-            }
+            let name = |needed| field.string(needed).map(str::to_owned);
+            let known = match key.get_ref().as_ref() {
+                "tap" => name("a TAP's name in quotes, such as \"tap0\"").map(Out::Tap),
+                "packet" => {
+                    let needed = "an interface's name in quotes, such as \"eth0\"";
+                    name(needed).map(Out::Packet)
+                }
+                _ => {
+                    self.reader.unknown(key, self.place, "", &UPLINK);
+                    None
+                }
+            };
+            failed |= known.is_none();
+            outs.extend(known);
         }
-        if tap.is_none() {
-            self.note("it has no `tap`; name one, such as tap = \"tap0\"");
+        if failed {
+            return None;
         }
-        Some(Uplink { switch: self.name.get_ref().to_string(), tap: tap?.to_owned() })
+        let [out] = <[Out; 1]>::try_from(outs)
+            .map_err(|said| {
+                self.note(if said.is_empty() {
+                    "it leads nowhere; give `tap` or `packet`, such as tap = \"tap0\""
+                } else {
+                    "it has both `tap` and `packet`; leave one of the two out"
+                });
+            })
+            .ok()?;
+        Some(Uplink { switch: self.name.get_ref().to_string(), out })
     }
 }
 

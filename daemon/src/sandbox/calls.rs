@@ -23,6 +23,8 @@ pub struct Needs {
     pub tls: bool,
     /// A front end listens, and is connected to.
     pub connects: bool,
+    /// A switch's way out is one of the host's interfaces.
+    pub interfaces: bool,
 }
 
 macro_rules! calls {
@@ -86,6 +88,11 @@ pub const GROUPS: &[Group] = &[
         calls: calls!(SYS_getrandom),
         when: |needs| needs.tls,
     },
+    Group {
+        title: "interfaces",
+        calls: calls!(SYS_recvmmsg SYS_sendmmsg),
+        when: |needs| needs.interfaces,
+    },
 ];
 
 /// Of the process that opens what comes later.
@@ -142,10 +149,12 @@ mod tests {
             servers: yes,
             tls: false,
             connects: yes,
+            interfaces: false,
         };
         let count = |needs: Needs| serving(&needs).len();
         assert_eq!(count(all), 30);
         assert_eq!(count(Needs { tls: yes, ..all }), 31);
+        assert_eq!(count(Needs { tls: yes, interfaces: yes, ..all }), 33);
         assert_eq!(count(Needs { waits: true, files: false, stock: false, ..all }), 32);
         assert_eq!(count(Needs::default()), 23);
         assert_eq!(count(Needs { files: true, ..Needs::default() }), 24);

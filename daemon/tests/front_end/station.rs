@@ -35,20 +35,26 @@ pub struct Station {
 impl Station {
     /// Both rings run, and the receive ring has a buffer in each element.
     pub fn connect(path: &str) -> Station {
+        Self::with(path, 0)
+    }
+
+    /// The same, and its driver accepts these features, too.
+    pub fn with(path: &str, features: u64) -> Station {
+        let accepted = ACCEPTED | features;
         let mut wire = Wire::connect(path);
         let memory = File::from(memfd_create("memory", MemfdFlags::CLOEXEC).expect("a memfd"));
         memory.set_len(LEN).expect("it grows");
         let event = || eventfd(0, EventfdFlags::NONBLOCK).expect("an eventfd");
         let (kicks, calls) = ([event(), event()], [event(), event()]);
         let offered = u64::from_le_bytes(wire.ask(1, &[]).try_into().expect("a word"));
-        assert_eq!(offered & ACCEPTED, ACCEPTED);
+        assert_eq!(offered & accepted, accepted);
         let protocol = wire.ask(15, &[]);
         wire.send(16, 1, &protocol, &[]);
         // As QEMU's network: rings are enabled first.
         for ring in 0..2 {
             wire.tell(18, &words32([ring, 1]), &[]);
         }
-        wire.tell(2, &ACCEPTED.to_le_bytes(), &[]);
+        wire.tell(2, &accepted.to_le_bytes(), &[]);
         let region = [words32([1, 0]), words64([0, LEN, USER, 0])].concat();
         wire.tell(5, &region, &[memory.as_fd()]);
         let station = Station { wire, memory, kicks, calls, sent: 0, received: 0 };
@@ -87,7 +93,12 @@ impl Station {
 
     /// Sends a frame, and waits until it is taken.
     pub fn send(&mut self, frame: &[u8]) {
-        let bytes = [&[0; HEADER], frame].concat();
+        self.send_as(&[0; HEADER], frame);
+    }
+
+    /// The same, behind this header.
+    pub fn send_as(&mut self, header: &[u8; HEADER], frame: &[u8]) {
+        let bytes = [header, frame].concat();
         self.put(PART + BUFFERS, &bytes);
         self.describe(PART, 0, bytes.len() as u32, 0);
         self.put(PART + AVAILABLE + 4 + 2 * u64::from(self.sent % ELEMENTS), &[0, 0]);
@@ -99,12 +110,17 @@ impl Station {
 
     /// The next frame that comes.
     pub fn receive(&mut self) -> Vec<u8> {
+        self.receive_within(&LIMIT).split_off(HEADER)
+    }
+
+    /// The same, behind its header.
+    pub fn receive_whole(&mut self) -> Vec<u8> {
         self.receive_within(&LIMIT)
     }
 
     /// The next frame that comes, from a guest that takes minutes to send one.
     pub fn receive_from_firmware(&mut self) -> Vec<u8> {
-        self.receive_within(&Timespec { tv_sec: 300, tv_nsec: 0 })
+        self.receive_within(&Timespec { tv_sec: 300, tv_nsec: 0 }).split_off(HEADER)
     }
 
     fn receive_within(&mut self, limit: &Timespec) -> Vec<u8> {
@@ -119,7 +135,7 @@ impl Station {
         self.memory.read_exact_at(&mut bytes, buffer).expect("in memory");
         self.put(AVAILABLE + 4 + 2 * at, &[id, 0]);
         self.put(AVAILABLE + 2, &self.received.wrapping_add(ELEMENTS).to_le_bytes());
-        bytes.split_off(HEADER)
+        bytes
     }
 
     /// Frames that came and weren't received.

@@ -77,7 +77,10 @@ impl Wire {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let into = &mut [IoSliceMut::new(&mut header)];
-        let got = recvmsg(&self.0, into, &mut control, RecvFlags::CMSG_CLOEXEC);
+        // A process that was stopped and goes on has its call interrupted.
+        let got = rustix::io::retry_on_intr(|| {
+            recvmsg(&self.0, into, &mut control, RecvFlags::CMSG_CLOEXEC)
+        });
         assert_eq!(got.expect("a reply").bytes, 12);
         let file = control.drain().find_map(|message| match message {
             rustix::net::RecvAncillaryMessage::ScmRights(mut rights) => rights.next(),
