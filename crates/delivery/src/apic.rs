@@ -222,6 +222,18 @@ impl LocalApic {
         }
     }
 
+    /// As [`LocalApic::request`], of the vectors 64 × `index` on that have a bit in `bits`.
+    #[inline]
+    pub fn request_word(&mut self, index: u32, bits: u64) {
+        /// Those that aren't received but reported.
+        const REPORTED: u64 = (1 << FIRST_VECTOR) - 1;
+        if index == 0 && bits & REPORTED != 0 {
+            (0..64).filter(|v| bits >> v & 1 != 0).for_each(|v| self.request(v));
+        } else if self.accepts() {
+            self.requested.insert_word(index, bits);
+        }
+    }
+
     /// Is any vector pending, whether it can be delivered or not?
     #[inline]
     pub fn is_pending_any(&self) -> bool {
@@ -254,6 +266,10 @@ impl LocalApic {
     #[inline]
     pub fn deliverable(&self) -> Option<u8> {
         let next = self.requested.highest()?;
+        // Most often nothing is.
+        if self.in_service.is_empty() {
+            return Some(next);
+        }
         match self.in_service.highest() {
             Some(current) if class(current) >= class(next) => None,
             _ => Some(next),

@@ -14,7 +14,10 @@ impl LocalApic {
     pub fn quick_physical(&mut self, value: u64) -> Option<(u32, u8)> {
         /// The other delivery modes, destination modes and shorthands.
         const OTHERS: u64 = 0b111 << 8 | 1 << 11 | 3 << 18 | ICR_RESERVED;
-        if value & OTHERS != 0 || !is_ordinary(value as u8) {
+        /// Some of these is set in a vector that is no exception's, by `is_ordinary`.
+        const ORDINARY: u64 = 0xE0;
+        // All of `OTHERS` is above: one comparison tells that none is set, and some of these.
+        if (value & (OTHERS | ORDINARY)).wrapping_sub(1) >= ORDINARY {
             return None;
         }
         self.icr = value & !SEND_PENDING;

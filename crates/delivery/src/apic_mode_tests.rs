@@ -243,6 +243,26 @@ fn an_error_is_told_of_once_until_it_is_looked_at() {
     }
 }
 
+/// Words of vectors are as each of them by itself: what isn't received is reported then, too.
+#[test]
+fn vectors_come_by_the_word_as_they_come_one_by_one() {
+    let mut core = Bare::default();
+    let mut told = enabled();
+    told.write(0x37, 0xE3, &mut core).unwrap();
+    for apic in [enabled(), told, LocalApic::new(0)] {
+        for (index, bits) in [(0, 1 << 15), (0, 1 << 3 | 1 << 16 | 1 << 63), (1, 3), (3, 1 << 63)] {
+            let (mut one, mut word) = (apic.clone(), apic.clone());
+            let vectors = (0..64).filter(|bit| bits >> bit & 1 != 0);
+            vectors.for_each(|bit| one.request((64 * index + bit) as u8));
+            word.request_word(index, bits);
+            for register in 0x20..=0x28 {
+                let of = |a: &LocalApic| a.read(register, &core);
+                assert_eq!(of(&word), of(&one), "{register:#x} by {bits:#x} of {index}");
+            }
+        }
+    }
+}
+
 #[test]
 fn the_timers_registers_are_taken_over() {
     let (mut a, core) = (enabled(), Bare::default());

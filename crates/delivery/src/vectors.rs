@@ -42,6 +42,11 @@ impl VectorSet {
         self.0[(vector >> 6) as usize] |= 1 << (vector & 63);
     }
 
+    /// Adds the vectors 64 × `index` on that have a bit in `bits`.
+    pub const fn insert_word(&mut self, index: u32, bits: u64) {
+        self.0[index as usize & 3] |= bits;
+    }
+
     /// Takes a vector out.
     pub const fn remove(&mut self, vector: u8) {
         self.0[(vector >> 6) as usize] &= !(1 << (vector & 63));
@@ -60,18 +65,14 @@ impl VectorSet {
     /// The highest vector: the one a local APIC would pick.
     #[inline]
     pub const fn highest(&self) -> Option<u8> {
-        // Asked several times an exit, most often of a set that is empty.
-        if self.is_empty() {
-            return None;
+        let mut at = self.0.len();
+        while at > 0 {
+            at -= 1;
+            if let Some(bit) = self.0[at].checked_ilog2() {
+                return Some(64 * at as u8 + bit as u8);
+            }
         }
-        let [w0, w1, w2, w3] = self.0;
-        let (base, word) = match (w3, w2, w1) {
-            (0, 0, 0) => (0, w0),
-            (0, 0, word) => (64, word),
-            (0, word, _) => (128, word),
-            (word, _, _) => (192, word),
-        };
-        Some(base + word.ilog2() as u8)
+        None
     }
 
     /// Takes the highest vector out.
@@ -289,6 +290,12 @@ mod tests {
             prop_assert_eq!(left.iter().collect::<Vec<_>>(), others.iter().rev().copied().collect::<Vec<_>>());
             prop_assert_eq!(VectorSet::from_registers(|i| s.register(i)), s);
             prop_assert_eq!(s.is_empty(), model.is_empty());
+            let mut by_words = VectorSet::EMPTY;
+            for index in 0..4 {
+                let word = |bits: u64, v: u8| bits | 1 << (v & 63);
+                by_words.insert_word(index, s.iter().filter(|v| u32::from(*v) / 64 == index).fold(0, word));
+            }
+            prop_assert_eq!(by_words, s);
             let other = VectorSet::of(&[gone, gone ^ 1]);
             let both = s.iter().filter(|v| !other.contains(*v)).collect::<Vec<_>>();
             prop_assert_eq!(s.without(&other).iter().collect::<Vec<_>>(), both);

@@ -81,6 +81,7 @@ impl Page {
     }
 
     /// Counts a wait of so many TSC ticks.
+    #[cold]
     pub fn waited(&mut self, ticks: u64) {
         let bucket = (ticks.max(1).ilog2() as usize).min(WAITS - 1);
         if let Some(slot) = self.waits.get_mut(bucket) {

@@ -30,7 +30,7 @@ use sync::{AtomicU32, AtomicU64, Ordering};
 
 pub use alarm::{Alarm, Clock};
 pub use asker::Kick;
-pub use owner::{Entrant, Owner};
+pub use owner::{Attended, Entrant, Owner};
 pub use queue::{NEVER, Queue, Yield};
 pub use residency::{Reach, Residency};
 
@@ -52,8 +52,6 @@ pub mod request {
     pub const LEAVE_ELI: u32 = 1 << 1;
     /// Raise an NMI in the guest.
     pub const NMI: u32 = 1 << 2;
-    /// Look into the inbox.
-    pub const INBOX: u32 = 1 << 3;
     /// Look at the start-up state: INIT, or the end of the VM.
     pub const STARTUP: u32 = 1 << 4;
     /// Input for the console has arrived.
@@ -63,6 +61,9 @@ pub mod request {
     pub const SOURCES: u32 = 1 << 6;
     /// Look who else of the shared core could run.
     pub const RESCHEDULE: u32 = 1 << 7;
+    /// Look into the inbox: a bit for each of its words.
+    pub const INBOX: u32 = 0xF << INBOX_SHIFT;
+    pub(crate) const INBOX_SHIFT: u32 = 8;
 
     /// Requests that wake a blocked vCPU up.
     pub const WAKEUPS: u32 = NMI | INBOX | STARTUP | CONSOLE;
@@ -102,7 +103,7 @@ impl Mailbox {
 
     /// As [`Mailbox::new`] makes it. Only while no vCPU of the VM runs.
     pub fn restart(&self, boot_processor: bool) {
-        self.take_inbox(drop);
+        self.take_inbox(request::INBOX, |_, _| {});
         // That one is other VMs': the core they share looks for them.
         self.done(!request::RESCHEDULE);
         self.startup.store(at_first(boot_processor).bits(), Ordering::Release);
@@ -131,10 +132,12 @@ impl Mailbox {
     }
 
     /// Leaves a fixed interrupt in the inbox. The caller tells the core afterwards.
+    #[inline]
     fn put(&self, vector: u8) {
-        if let Some(word) = self.inbox.get(usize::from(vector >> 6)) {
+        let index = vector >> 6;
+        if let Some(word) = self.inbox.get(usize::from(index)) {
             word.fetch_or(1 << (vector & 63), Ordering::AcqRel);
-            self.store(request::INBOX);
+            self.store(1 << index << request::INBOX_SHIFT);
         }
     }
 
@@ -142,22 +145,20 @@ impl Mailbox {
     /// APIC.
     pub fn forget_interrupts(&self) {
         self.done(request::INBOX | request::NMI);
-        self.take_inbox(drop);
+        self.take_inbox(request::INBOX, |_, _| {});
     }
 
-    /// Takes the vectors that were left for it since the last call, the highest first.
-    fn take_inbox(&self, mut take: impl FnMut(u8)) {
-        for (index, word) in self.inbox.iter().enumerate().rev() {
-            // Most often there is one vector in one of them, stored before the request was.
-            if word.load(Ordering::Acquire) == 0 {
-                continue;
-            }
-            let mut left = word.swap(0, Ordering::AcqRel);
-            while left != 0 {
-                let bit = left.ilog2();
-                take((64 * index) as u8 + bit as u8);
-                left ^= 1 << bit;
-            }
+    /// Takes what was left in the words that are `asked` for, the highest first: the word's index,
+    /// and its bits.
+    #[inline]
+    fn take_inbox(&self, asked: u32, mut take: impl FnMut(u32, u64)) {
+        let mut words = (asked & request::INBOX) >> request::INBOX_SHIFT;
+        while words != 0 {
+            let index = words.ilog2();
+            words ^= 1 << index;
+            let word = self.inbox.get(index as usize);
+            // Stored before the request was.
+            take(index, word.map_or(0, |word| word.swap(0, Ordering::AcqRel)));
         }
     }
 
@@ -210,6 +211,15 @@ impl Mailbox {
     }
 }
 
+/// The vectors of a word of the inbox, the highest first.
+fn vectors_of(index: u32, mut bits: u64) -> impl Iterator<Item = u8> {
+    core::iter::from_fn(move || {
+        let bit = bits.checked_ilog2()?;
+        bits ^= 1 << bit;
+        Some((64 * index + bit) as u8)
+    })
+}
+
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests {
@@ -229,12 +239,18 @@ mod tests {
     #[test]
     fn each_request_has_a_bit_of_its_own() {
         use request::{CONSOLE, FLUSH, INBOX, LEAVE_ELI, NMI, RESCHEDULE, SOURCES, STARTUP};
-        let all = [FLUSH, LEAVE_ELI, NMI, INBOX, STARTUP, CONSOLE, SOURCES, RESCHEDULE];
-        assert_eq!(all, core::array::from_fn(|i| 1 << i));
-        for one in all {
+        let all = [FLUSH, LEAVE_ELI, NMI, STARTUP, CONSOLE, SOURCES, RESCHEDULE];
+        let words = [0x100, 0x200, 0x400, 0x800];
+        assert_eq!(INBOX, words.iter().sum());
+        let together = all.iter().chain(&words).fold(0, |sum, one| {
+            assert!(one.is_power_of_two() && sum & one == 0, "{one:#x}");
+            sum | one
+        });
+        for one in (0..32).map(|bit| 1 << bit).filter(|one| together & one != 0) {
             let mailbox = Mailbox::new(true);
             mailbox.store(one);
-            assert_eq!(mailbox.has_wakeup(), [NMI, INBOX, STARTUP, CONSOLE].contains(&one));
+            let wakes = [NMI, STARTUP, CONSOLE].contains(&one) || words.contains(&one);
+            assert_eq!(mailbox.has_wakeup(), wakes, "{one:#x}");
         }
     }
 
@@ -246,7 +262,7 @@ mod tests {
         assert_eq!(mailbox.requests(), request::INBOX);
         let taken = || {
             let mut taken = std::vec::Vec::new();
-            mailbox.take_inbox(|vector| taken.push(vector));
+            mailbox.take_inbox(request::INBOX, |index, bits| taken.extend(vectors_of(index, bits)));
             taken
         };
         assert!(taken().iter().rev().eq(&vectors));
@@ -260,7 +276,7 @@ mod tests {
         mailbox.store(request::RESCHEDULE | request::FLUSH);
         mailbox.restart(false);
         assert_eq!((mailbox.requests(), mailbox.running()), (request::RESCHEDULE, false));
-        mailbox.take_inbox(|vector| panic!("{vector} was kept"));
+        mailbox.take_inbox(request::INBOX, |_, bits| assert_eq!(bits, 0));
         mailbox.restart(true);
         assert!(mailbox.running());
     }

@@ -3,7 +3,7 @@
 //! Guarantees: for the inbox, an NMI and a start-up, the core clears the request before it reads
 //! the data, since more can come; for the others, whose askers wait, it clears it after the work.
 
-use crate::{Mailbox, request};
+use crate::{Mailbox, request, vectors_of};
 use delivery::Found;
 use sync::AtomicU32;
 
@@ -19,6 +19,10 @@ pub trait Owner {
     fn look_over_sources(&mut self);
     /// [`request::INBOX`]: this interrupt becomes pending.
     fn interrupt(&mut self, vector: u8);
+    /// As [`Owner::interrupt`], for each of the vectors 64 × `index` on that has a bit in `bits`.
+    fn interrupts(&mut self, index: u32, bits: u64) {
+        vectors_of(index, bits).for_each(|vector| self.interrupt(vector));
+    }
     /// [`request::NMI`]: an NMI becomes pending. One that is pending already takes it along, as in
     /// a processor.
     fn nmi(&mut self);
@@ -36,12 +40,23 @@ pub trait Owner {
     fn prepare_core(&mut self);
 }
 
+/// What came of attending to what was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attended {
+    /// The VM ends.
+    Ends,
+    /// It may have been descheduled meanwhile, or have woken another of its core.
+    Anew,
+    /// Interrupts became pending, and nothing else happened.
+    Pending,
+}
+
 /// A vCPU on its way into its guest.
 pub trait Entrant {
     /// On a shared core: yields if the time slice is over.
     fn maybe_preempt(&mut self);
-    /// Does all that is asked for, by [`Mailbox::attend`]. False: the VM ends.
-    fn attend(&mut self) -> bool;
+    /// Does all that is asked for, by [`Mailbox::attend`].
+    fn attend(&mut self) -> Attended;
     /// Whatever else is to be done before an entry.
     fn prepare(&mut self);
     /// Enters the guest and comes back when it was left, unless `requests` isn't zero: then it is
@@ -56,12 +71,12 @@ impl Mailbox {
         loop {
             vcpu.maybe_preempt();
             if self.requests() != 0 {
-                if !vcpu.attend() {
-                    return false;
+                match vcpu.attend() {
+                    Attended::Ends => return false,
+                    // The timer may be set for another.
+                    Attended::Anew => continue,
+                    Attended::Pending => {}
                 }
-                // It was descheduled meanwhile, and the timer is set for another; or what it did
-                // woke another of its core.
-                continue;
             }
             vcpu.prepare();
             if vcpu.enter(&self.requests) {
@@ -85,17 +100,27 @@ impl Mailbox {
         self.done(asked);
     }
 
-    /// Does all that was asked for. False: the VM ends.
-    pub fn attend(&self, vcpu: &mut impl Owner) -> bool {
+    /// Does all that was asked for.
+    #[inline]
+    pub fn attend(&self, vcpu: &mut impl Owner) -> Attended {
+        if self.requests() & !request::INBOX == 0 {
+            self.open_inbox(vcpu);
+            return Attended::Pending;
+        }
+        self.attend_to_all(vcpu)
+    }
+
+    #[inline(never)]
+    fn attend_to_all(&self, vcpu: &mut impl Owner) -> Attended {
         self.answer(vcpu);
         let rare = self.requests() & (request::STARTUP | request::CONSOLE | request::SOURCES);
         if rare != 0 && !self.attend_to_rare(vcpu, rare) {
-            return false;
+            return Attended::Ends;
         }
         // An INIT, which is done by now, has cleared what came before it.
         self.open_inbox(vcpu);
         self.take_nmi(vcpu);
-        true
+        Attended::Anew
     }
 
     #[cold]
@@ -114,26 +139,22 @@ impl Mailbox {
     }
 
     /// Makes pending the interrupts that others left for it.
+    #[inline]
     pub fn open_inbox(&self, vcpu: &mut impl Owner) {
-        if self.take(request::INBOX) {
-            self.take_inbox(|vector| vcpu.interrupt(vector));
+        let asked = self.requests() & request::INBOX;
+        if asked != 0 {
+            self.done(asked);
+            self.take_inbox(asked, |index, bits| vcpu.interrupts(index, bits));
         }
     }
 
     /// The NMI that others asked for becomes pending.
+    #[inline]
     pub fn take_nmi(&self, vcpu: &mut impl Owner) {
-        if self.take(request::NMI) {
+        if self.requests() & request::NMI != 0 {
+            self.done(request::NMI);
             vcpu.nmi();
         }
-    }
-
-    /// Is this asked for? Then it isn't any more.
-    fn take(&self, request: u32) -> bool {
-        let asked = self.requests() & request != 0;
-        if asked {
-            self.done(request);
-        }
-        asked
     }
 
     /// INIT and start-up. False: the VM ended while this vCPU waited.

@@ -1,6 +1,6 @@
 //! What is asked and what is done about it, step by step. The orders are loom's (`model`).
 
-use crate::{Entrant, Kick, Mailbox, Owner, request};
+use crate::{Attended, Entrant, Kick, Mailbox, Owner, request};
 use delivery::Startup;
 use std::cell::{Cell, RefCell};
 use sync::AtomicU32;
@@ -112,16 +112,16 @@ fn each_request_is_done_once_and_in_this_order() {
     mailbox.ask(&core, request::LEAVE_ELI);
     mailbox.ask(&core, request::FLUSH);
     assert_eq!(core.kicks.take(), [true, true, true, true, false, false]);
-    assert!(mailbox.attend(&mut vcpu));
+    assert_ne!(mailbox.attend(&mut vcpu), Attended::Ends);
     assert_eq!(vcpu.did(), "flush leave-eli input sources 0x42 0x41 nmi");
-    assert!(mailbox.attend(&mut vcpu));
+    assert_ne!(mailbox.attend(&mut vcpu), Attended::Ends);
     assert_eq!((vcpu.did().as_str(), mailbox.requests()), ("", 0));
     mailbox.ask(&core, request::FLUSH | request::NMI);
     mailbox.answer(&mut vcpu);
     assert_eq!((vcpu.did().as_str(), mailbox.requests()), ("flush", request::NMI));
     mailbox.post(&core, 0x43);
     mailbox.forget_interrupts();
-    assert!(mailbox.attend(&mut vcpu));
+    assert_ne!(mailbox.attend(&mut vcpu), Attended::Ends);
     assert_eq!(vcpu.did(), "");
     mailbox.leave();
     mailbox.ask_nmi(&core);
@@ -133,13 +133,13 @@ fn an_init_and_a_start_up_begin_anew() {
     let (mailbox, core, mut vcpu) = (Mailbox::new(true), Core::default(), Vcpu::default());
     mailbox.signal(&core, |s| s.start_up(9));
     assert_eq!(core.kicks.take(), [] as [bool; 0], "it runs: nothing");
-    assert!(mailbox.attend(&mut vcpu));
+    assert_ne!(mailbox.attend(&mut vcpu), Attended::Ends);
     assert_eq!(vcpu.did(), "");
     mailbox.signal(&core, |s| s.init());
     mailbox.signal(&core, |s| s.start_up(7));
     assert_eq!((core.kicks.take(), core.wakes.take()), (vec![true], 0));
     mailbox.post(&core, 0x41);
-    assert!(mailbox.attend(&mut vcpu));
+    assert_ne!(mailbox.attend(&mut vcpu), Attended::Ends);
     assert_eq!(vcpu.did(), "quiet forget start 7 0x41");
     mailbox.signal(&core, |s| s.init());
     vcpu.dreams = vec![
@@ -148,10 +148,10 @@ fn an_init_and_a_start_up_begin_anew() {
         Box::new(|| mailbox.ask(&core, request::CONSOLE)),
         Box::new(|| mailbox.signal(&core, |s| s.start_up(8))),
     ];
-    assert!(mailbox.attend(&mut vcpu));
+    assert_ne!(mailbox.attend(&mut vcpu), Attended::Ends);
     assert_eq!(vcpu.did(), "quiet forget quiet sleep sleep sleep start 8");
     assert_eq!((core.wakes.take(), mailbox.running()), (1, true));
-    assert!(mailbox.attend(&mut vcpu));
+    assert_ne!(mailbox.attend(&mut vcpu), Attended::Ends);
     assert_eq!((vcpu.did().as_str(), mailbox.requests()), ("input", 0), "it waited for it");
 }
 
@@ -184,9 +184,9 @@ fn input_alone_ends_nothing() {
     let (mailbox, core, mut vcpu) = (Mailbox::new(true), Core::default(), Vcpu::default());
     vcpu.ends = true;
     mailbox.ask(&core, request::CONSOLE);
-    assert!(mailbox.attend(&mut vcpu));
+    assert_ne!(mailbox.attend(&mut vcpu), Attended::Ends);
     mailbox.ask_at_leisure(request::SOURCES);
-    assert!(mailbox.attend(&mut vcpu));
+    assert_ne!(mailbox.attend(&mut vcpu), Attended::Ends);
     assert_eq!(vcpu.did(), "input sources");
 }
 
@@ -195,14 +195,14 @@ fn the_end_of_the_vm_is_found_asleep_and_awake() {
     let (mailbox, core, mut vcpu) = (Mailbox::new(true), Core::default(), Vcpu::default());
     vcpu.ends = true;
     mailbox.ask(&core, request::NMI);
-    assert!(mailbox.attend(&mut vcpu), "nothing says so");
+    assert_eq!(mailbox.attend(&mut vcpu), Attended::Anew, "nothing says so");
     vcpu.did();
     mailbox.signal(&core, |s: Startup| s.stop());
-    assert!(!mailbox.attend(&mut vcpu));
+    assert_eq!(mailbox.attend(&mut vcpu), Attended::Ends);
     assert_eq!(vcpu.did(), "");
     vcpu.ends = false;
     mailbox.signal(&core, |s| s.init());
-    assert!(!mailbox.attend(&mut vcpu), "it ends in its sleep");
+    assert_eq!(mailbox.attend(&mut vcpu), Attended::Ends, "it ends in its sleep");
     assert_eq!(vcpu.did(), "quiet forget quiet sleep prepare");
     assert!(!mailbox.wait(&mut vcpu));
     assert_eq!(vcpu.did(), "quiet prepare");
@@ -240,7 +240,7 @@ impl Entrant for Entry<'_> {
         self.1.note("preempt");
     }
 
-    fn attend(&mut self) -> bool {
+    fn attend(&mut self) -> Attended {
         self.0.attend(&mut self.1)
     }
 
@@ -256,6 +256,41 @@ impl Entrant for Entry<'_> {
         assert_eq!(requests.load(sync::Ordering::Relaxed), self.0.requests());
         !first
     }
+}
+
+/// A vCPU that enters at once.
+struct Straight<'a>(&'a Mailbox, Vcpu<'a>);
+
+impl Entrant for Straight<'_> {
+    fn maybe_preempt(&mut self) {
+        self.1.note("preempt");
+    }
+
+    fn attend(&mut self) -> Attended {
+        self.0.attend(&mut self.1)
+    }
+
+    fn prepare(&mut self) {
+        self.1.note("prepare");
+    }
+
+    fn enter(&mut self, requests: &AtomicU32) -> bool {
+        requests.load(sync::Ordering::Relaxed) == 0
+    }
+}
+
+#[test]
+fn interrupts_alone_cost_no_second_look_for_others() {
+    let mailbox = Mailbox::new(true);
+    let mut entry = Straight(&mailbox, Vcpu::default());
+    mailbox.put(0x41);
+    assert!(mailbox.run_guest(&mut entry));
+    assert_eq!(entry.1.did(), "preempt 0x41 prepare");
+    mailbox.put(0x41);
+    mailbox.store(request::RESCHEDULE | request::FLUSH);
+    mailbox.done(request::RESCHEDULE);
+    assert!(mailbox.run_guest(&mut entry));
+    assert_eq!(entry.1.did(), "preempt flush 0x41 preempt prepare");
 }
 
 #[test]

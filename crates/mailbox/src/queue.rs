@@ -87,14 +87,14 @@ impl Queue {
         let Some(waits) = self.waits.get_mut(slot) else { return };
         let before = core::mem::replace(waits, why);
         self.stands = 0;
-        self.waiting &= !mark(slot);
         match why {
-            Yield::Ready => {}
+            Yield::Ready => self.waiting &= !mark(slot),
             Yield::Block(_) | Yield::Sleep(_) => {
                 self.waiting |= mark(slot);
                 self.schedule.block(slot, now);
             }
             Yield::Gone => {
+                self.waiting &= !mark(slot);
                 self.schedule.remove(slot, now);
                 self.left -= usize::from(before != Yield::Gone);
             }
@@ -104,7 +104,7 @@ impl Queue {
     /// Looks at all that wait, and chooses who runs; `None`: nobody would. Where the look before
     /// the vCPU left ([`Queue::slice_is_over`]) has chosen, its marks are those that must stand
     /// when the next one becomes resident.
-    #[inline]
+    #[inline(always)]
     pub fn pick(&mut self, core: &impl Reach, now: u64) -> Option<usize> {
         if !self.schedule.has_chosen() {
             self.wake(core, now);
@@ -112,6 +112,26 @@ impl Queue {
         let next = self.schedule.pick(now);
         self.seen();
         next
+    }
+
+    /// On the core: the vCPU at `slot` was asked for something that it wakes up for. If it is
+    /// blocked it is runnable from here on, and the next [`Queue::slice_is_over`] considers it.
+    #[inline]
+    pub fn wake_here(&mut self, core: &impl Reach, slot: usize, now: impl FnOnce() -> u64) {
+        if let Some(Yield::Block(_)) = self.waits.get(slot) {
+            self.stands = 0;
+            self.make_ready(core, slot, now());
+        }
+    }
+
+    #[inline]
+    fn make_ready(&mut self, core: &impl Reach, slot: usize, now: u64) {
+        if let Some(why) = self.waits.get_mut(slot) {
+            *why = Yield::Ready;
+        }
+        self.waiting &= !mark(slot);
+        core.residency().woken(slot);
+        self.schedule.wake(slot, now);
     }
 
     /// A vCPU has just become resident. Whoever asked for something while nobody was has told
@@ -152,6 +172,7 @@ impl Queue {
     }
 
     /// Keeps what the look that was just taken tells.
+    #[inline]
     fn seen(&mut self) {
         self.due = match self.schedule.deadline() {
             Some(slice) => (true, slice.min(self.next)),
@@ -189,24 +210,30 @@ impl Queue {
     }
 
     /// Makes those runnable that have something to do.
+    #[inline]
     fn wake(&mut self, core: &impl Reach, now: u64) {
         (self.next, self.marks) = (NEVER, 0);
+        if self.waiting != 0 {
+            self.wake_some(core, now);
+        }
+    }
+
+    #[inline(never)]
+    fn wake_some(&mut self, core: &impl Reach, now: u64) {
         let (mailboxes, mut left) = (core.mailboxes(), self.waiting);
         while left != 0 {
             let slot = left.trailing_zeros() as usize;
             left &= left - 1;
-            let (Some(why), Some(mailbox)) = (self.waits.get_mut(slot), mailboxes.get(slot)) else {
+            let (Some(why), Some(mailbox)) = (self.waits.get(slot), mailboxes.get(slot)) else {
                 continue;
             };
-            let (Yield::Block(at) | Yield::Sleep(at)) = *why else { continue };
-            if has_wakeup(core, slot, *why, mailbox, now) {
-                *why = Yield::Ready;
-                self.waiting &= !mark(slot);
-                core.residency().woken(slot);
-                self.schedule.wake(slot, now);
+            let why = *why;
+            let (Yield::Block(at) | Yield::Sleep(at)) = why else { continue };
+            if has_wakeup(core, slot, why, mailbox, now) {
+                self.make_ready(core, slot, now);
             } else {
                 self.next = self.next.min(at);
-                if let Yield::Block(_) = *why {
+                if let Yield::Block(_) = why {
                     self.marks |= mark(slot);
                 }
             }

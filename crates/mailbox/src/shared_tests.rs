@@ -1,7 +1,10 @@
 //! A shared core, step by step: who is told, and who is looked at. The orders are loom's (`model`).
 
-use crate::{Mailbox, NEVER, Queue, Reach, Residency, Yield, request};
+use crate::{Mailbox, NEVER, Queue, Reach, Residency, Yield, request, vectors_of};
 use std::cell::Cell;
+
+/// What is asked of a mailbox where a vector from 0x40 on was put.
+const INBOX_OF_0X40: u32 = 0x200;
 
 const SLICE: u64 = 100;
 
@@ -149,18 +152,57 @@ fn for_a_blocked_one_the_resident_one_is_asked_to_look_once() {
     assert_eq!(core.told(), (2, 0));
 }
 
+/// The core itself asks, on the way to an entry: the next look considers who it was for.
+#[test]
+fn one_that_the_core_itself_wakes_is_considered_at_the_next_look() {
+    let mailboxes = mailboxes();
+    let (core, mut queue) = (core(&mailboxes), queue());
+    queue.leave(1, Yield::Block(NEVER), 0);
+    queue.leave(2, Yield::Sleep(NEVER), 0);
+    assert_eq!(queue.pick(&core, 0), Some(0));
+    core.residency.set_resident(0);
+    queue.resident(&core);
+    assert!(!queue.slice_is_over(&core, &mailboxes[0], 1) && queue.stands() == SLICE);
+    // Who would go on anyway, or sleeps whatever is asked, changes nothing.
+    [0, 2, 7].into_iter().for_each(|slot| queue.wake_here(&core, slot, || unreachable!()));
+    assert_eq!(queue.stands(), SLICE);
+    mailboxes[1].put(0x41);
+    queue.wake_here(&core, 1, || 2);
+    assert_eq!((core.told(), mailboxes[0].requests()), ((0, 0), 0), "nobody needs to be told");
+    assert!(queue.slice_is_over(&core, &mailboxes[0], 3), "1 is behind");
+    queue.leave(0, Yield::Ready, 3);
+    assert_eq!(queue.pick(&core, 3), Some(1));
+    // Another core that asks for it finds it on its way.
+    core.residency.kick(&core, 1, true);
+    assert_eq!(core.told(), (0, 0));
+    mailboxes[1].done(request::INBOX);
+}
+
+/// It is chosen, too, if nobody is resident.
+#[test]
+fn one_that_was_woken_while_nobody_was_resident_is_picked() {
+    let mailboxes = mailboxes();
+    let (core, mut queue) = (core(&mailboxes), queue());
+    (0..3).for_each(|slot| queue.leave(slot, Yield::Block(NEVER), 0));
+    assert_eq!(queue.pick(&core, 0), None);
+    mailboxes[2].put(0x41);
+    queue.wake_here(&core, 2, || 1);
+    assert_eq!(queue.pick(&core, 2), Some(2));
+    mailboxes[2].done(request::INBOX);
+}
+
 #[test]
 fn what_arrives_on_the_core_for_another_is_looked_at() {
     let mailboxes = mailboxes();
     let core = core(&mailboxes);
     core.residency.post_here(&core, 1, [0x41, 0x42].into_iter());
     let mut taken = Vec::new();
-    mailboxes[1].take_inbox(|vector| taken.push(vector));
+    mailboxes[1].take_inbox(request::INBOX, |index, bits| taken.extend(vectors_of(index, bits)));
     assert_eq!(taken, [0x42, 0x41]);
     core.residency.set_resident(0);
     core.residency.post_here(&core, 1, [0x43].into_iter());
     assert_eq!(mailboxes[0].requests(), request::RESCHEDULE);
-    assert_eq!(mailboxes[1].requests(), request::INBOX);
+    assert_eq!(mailboxes[1].requests(), INBOX_OF_0X40);
     core.residency.post_here(&core, 7, [0x43].into_iter());
 }
 

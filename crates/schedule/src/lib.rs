@@ -38,6 +38,15 @@ pub const MIN_TURN: u64 = 32;
 /// Virtual time in ticks. 128 bits, so that 64 bits of ticks at any weight never overflow it.
 type Virtual = u128;
 
+/// A set of places: a bit for each.
+type Places = u32;
+
+/// The bit of a place; none if there is no such place.
+#[inline]
+const fn bit(place: usize) -> Places {
+    if place < MAX { 1 << place } else { 0 }
+}
+
 /// One core's vCPUs, by their places 0, 1, 2 …
 #[derive(Clone, Debug)]
 pub struct Schedule {
@@ -45,10 +54,14 @@ pub struct Schedule {
     slice: u64,
     members: [Member; MAX],
     count: usize,
-    /// How many could run or do, and how many of them [`State::Woken`].
-    runnable: usize,
-    woken: usize,
-    running: Option<usize>,
+    /// Those that have nothing to run; those that could run or do. Who is removed is neither.
+    blocked: Places,
+    runnable: Places,
+    /// Of the runnable ones, those that were behind the running one when they woke, and haven't run
+    /// since.
+    woken: Places,
+    /// The one that has the core, or none.
+    running: Places,
     /// The vCPU that ran last: equal ones take turns from the next place on.
     last: usize,
     /// When the running one's slice began.
@@ -64,23 +77,15 @@ pub struct Schedule {
     chosen: Option<usize>,
 }
 
+/// As large as a power of two, so that a place is found by a shift.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 struct Member {
     weight: u32,
-    state: State,
     time: Virtual,
     /// The remainder of the last division, so that nothing is lost to rounding.
     rest: u64,
     ran: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Blocked,
-    Runnable,
-    /// Runnable, was behind the running one when it woke, and hasn't run since.
-    Woken,
-    Removed,
 }
 
 impl Member {
@@ -94,23 +99,20 @@ impl Member {
     }
 
     const fn new(weight: u32, time: Virtual) -> Self {
-        Member { weight, state: State::Blocked, time, rest: 0, ran: 0 }
-    }
-
-    const fn runnable(&self) -> bool {
-        matches!(self.state, State::Runnable | State::Woken)
+        Member { weight, time, rest: 0, ran: 0 }
     }
 
     #[inline]
     fn charge(&mut self, ticks: u64) {
-        // The usual weight leaves no rest.
+        // The usual weight leaves no rest. No sum of charges comes near to what the type holds.
         if self.weight == DEFAULT_WEIGHT {
-            self.time = self.time.saturating_add(ticks.into());
+            self.time = self.time.wrapping_add(ticks.into());
         } else {
             self.charge_by_weight(ticks);
         }
     }
 
+    #[cold]
     fn charge_by_weight(&mut self, ticks: u64) {
         let weight = u64::from(self.weight);
         let due = ticks.checked_mul(DEFAULT_WEIGHT.into()).and_then(|d| d.checked_add(self.rest));
@@ -122,7 +124,7 @@ impl Member {
                 (due / u128::from(weight), (due % u128::from(weight)) as u64)
             }
         };
-        self.time = self.time.saturating_add(time);
+        self.time = self.time.wrapping_add(time);
         self.rest = rest;
     }
 }
@@ -134,9 +136,10 @@ impl Schedule {
             slice: if slice == 0 { 1 } else { slice },
             members: [Member::new(DEFAULT_WEIGHT, 0); MAX],
             count: 0,
+            blocked: 0,
             runnable: 0,
             woken: 0,
-            running: None,
+            running: 0,
             last: MAX - 1,
             began: 0,
             charged: 0,
@@ -151,6 +154,7 @@ impl Schedule {
     pub fn add(&mut self, weight: u32) -> Option<usize> {
         let place = self.count;
         *self.members.get_mut(place)? = Member::new(weight.clamp(1, MAX_WEIGHT), self.floor);
+        self.blocked |= bit(place);
         self.count += 1;
         Some(place)
     }
@@ -158,47 +162,51 @@ impl Schedule {
     /// It may run. Waking one that is awake changes nothing.
     #[inline]
     pub fn wake(&mut self, place: usize, now: u64) {
-        if self.members[..self.count].get(place).is_none_or(|m| m.state != State::Blocked) {
+        if self.blocked & bit(place) == 0 {
             return;
         }
         self.charge(now);
         self.raise_floor();
         self.chosen = None;
         let least = self.floor.saturating_sub(Virtual::from(self.slice));
-        let running = self.running.map_or(0, |place| self.members[place].time);
-        if let Some(member) = self.member(place) {
-            member.time = member.time.max(least);
-            let behind = member.time < running;
-            self.start(place, if behind { State::Woken } else { State::Runnable });
+        let running = self.running().map_or(0, |place| self.member(place).time);
+        let member = &mut self.members[place % MAX];
+        member.time = member.time.max(least);
+        let behind = member.time < running;
+        self.blocked &= !bit(place);
+        self.runnable |= bit(place);
+        if behind {
+            self.woken |= bit(place);
         }
     }
 
     /// It has nothing to run. The time it had until `now` is charged.
     #[inline]
     pub fn block(&mut self, place: usize, now: u64) {
-        self.stop(place, now, State::Blocked);
+        self.stop(place, now, Places::MAX);
     }
 
     /// It never runs again; its place stays taken.
     pub fn remove(&mut self, place: usize, now: u64) {
-        self.stop(place, now, State::Removed);
+        self.stop(place, now, 0);
     }
 
     /// The vCPU that has the core.
+    #[inline]
     pub fn running(&self) -> Option<usize> {
-        self.running
+        places(self.running).next()
     }
 
     /// Could it run, or does it?
     pub fn is_runnable(&self, place: usize) -> bool {
-        self.members[..self.count].get(place).is_some_and(Member::runnable)
+        self.runnable & bit(place) != 0
     }
 
     /// Could somebody run who isn't the running one?
     #[inline]
     pub fn contested(&self) -> bool {
         // The running one is among the runnable ones until it blocks.
-        self.runnable > usize::from(self.running.is_some())
+        self.runnable & !self.running != 0
     }
 
     /// Would [`Schedule::pick`] give the core to another? If the running one's slice is over and it
@@ -206,13 +214,17 @@ impl Schedule {
     ///
     /// This is asked at every exit. While nothing has changed it charges nobody: a charge is the
     /// same in one piece, and whatever looks at virtual times charges first.
+    #[inline]
     pub fn should_switch(&mut self, now: u64) -> bool {
-        if self.running.is_some() && !self.slice_over(now) && !self.has_woken() {
-            return false;
-        }
+        let stays = self.running != 0 && !self.slice_over(now) && self.woken == 0;
+        !stays && self.would_switch(now)
+    }
+
+    #[inline(never)]
+    fn would_switch(&mut self, now: u64) -> bool {
         self.charge(now);
         let next = self.next(now);
-        if next == self.running {
+        if next == self.running() {
             self.chosen = None;
             self.renew(now);
             return false;
@@ -228,22 +240,20 @@ impl Schedule {
     pub fn pick(&mut self, now: u64) -> Option<usize> {
         self.charge(now);
         let next = self.chosen.take().or_else(|| self.next(now));
-        if next == self.running {
+        if next == self.running() {
             self.renew(now);
             return next;
         }
-        let cut_short = self.running.is_some() && !self.slice_over(now);
-        self.running = next;
+        let cut_short = self.running != 0 && !self.slice_over(now);
+        self.running = next.map_or(0, |place| 1 << (place % MAX));
         (self.began, self.charged, self.prepaid) = (now, now, 0);
         if let Some(place) = next {
             self.last = place;
-            let price = if cut_short { self.slice / MIN_TURN } else { 0 };
-            if let Some(member) = self.members.get_mut(place) {
-                let woke = core::mem::replace(&mut member.state, State::Runnable) == State::Woken;
-                self.woken -= usize::from(woke);
-                member.charge(price);
+            self.woken &= !self.running;
+            if cut_short {
+                self.prepaid = self.slice / MIN_TURN;
+                self.members[place % MAX].charge(self.prepaid);
             }
-            self.prepaid = price;
         }
         next
     }
@@ -255,15 +265,17 @@ impl Schedule {
     }
 
     /// When the running one's slice ends, if somebody else could run.
+    #[inline]
     pub fn deadline(&self) -> Option<u64> {
-        let contested = self.running.is_some() && self.contested();
+        let contested = self.running != 0 && self.contested();
         contested.then(|| self.began.wrapping_add(self.slice))
     }
 
     /// Until when [`Schedule::should_switch`] says no if nobody wakes, blocks or is picked
     /// meanwhile; 0: that isn't known, since one that woke may have a claim at any time.
+    #[inline]
     pub fn stays_until(&self) -> u64 {
-        let known = self.running.is_some() && !self.has_woken();
+        let known = self.running != 0 && self.woken == 0;
         if known { self.began.wrapping_add(self.slice) } else { 0 }
     }
 
@@ -272,28 +284,9 @@ impl Schedule {
         self.members.get(place).map_or(0, |member| member.ran)
     }
 
-    fn member(&mut self, place: usize) -> Option<&mut Member> {
-        self.members[..self.count].get_mut(place)
-    }
-
-    /// A member that was blocked may run.
     #[inline]
-    fn start(&mut self, place: usize, state: State) {
-        if let Some(member) = self.member(place) {
-            member.state = state;
-            self.runnable += 1;
-            self.woken += usize::from(state == State::Woken);
-        }
-    }
-
-    /// A member doesn't run any more, whatever it did before.
-    fn end(&mut self, place: usize, state: State) {
-        let Some(member) = self.member(place) else { return };
-        match core::mem::replace(&mut member.state, state) {
-            State::Runnable => self.runnable -= 1,
-            State::Woken => (self.runnable, self.woken) = (self.runnable - 1, self.woken - 1),
-            State::Blocked | State::Removed => {}
-        }
+    fn member(&self, place: usize) -> &Member {
+        &self.members[place % MAX]
     }
 
     /// Charges the running one up to `now`.
@@ -308,58 +301,48 @@ impl Schedule {
 
     #[inline(always)]
     fn charge_running(&mut self, ticks: u64) {
-        if let Some(place) = self.running {
+        if let Some(place) = self.running() {
             let paid = ticks.min(self.prepaid);
             self.prepaid -= paid;
-            if let Some(member) = self.members.get_mut(place) {
-                member.ran = member.ran.saturating_add(ticks);
-                member.charge(ticks - paid);
-            }
+            let member = &mut self.members[place % MAX];
+            member.ran = member.ran.wrapping_add(ticks);
+            member.charge(ticks - paid);
         }
     }
 
     /// Raises the floor to the least virtual time of the runnable ones. That only grows while none
     /// becomes runnable: so it is enough to do this before one does, or before the last one isn't.
+    #[inline]
     fn raise_floor(&mut self) {
+        if self.runnable == 0 {
+            return;
+        }
         let mut least = Virtual::MAX;
-        match self.running.and_then(|place| self.members.get(place)) {
-            // The running one is runnable: nobody else is.
-            Some(running) if self.runnable == 1 => least = running.time,
-            _ if self.runnable == 0 => return,
-            _ => {
-                for member in &self.members[..self.count] {
-                    if member.runnable() {
-                        least = least.min(member.time);
-                    }
-                }
-            }
+        for place in places(self.runnable) {
+            least = least.min(self.member(place).time);
         }
         self.floor = self.floor.max(least);
     }
 
     #[inline]
-    fn stop(&mut self, place: usize, now: u64, state: State) {
+    fn stop(&mut self, place: usize, now: u64, blocks: Places) {
         self.charge(now);
         // If others stay, their least time is no less than that of all.
-        if self.runnable == 1 {
+        if self.runnable.is_power_of_two() {
             self.raise_floor();
         }
         self.chosen = None;
-        if self.member(place).is_some_and(|member| member.state != State::Removed) {
-            self.end(place, state);
-        }
-        if self.running == Some(place) {
-            self.running = None;
+        let present = (self.blocked | self.runnable) & bit(place);
+        self.runnable &= !present;
+        self.woken &= !present;
+        self.blocked = self.blocked & !present | present & blocks;
+        if self.running & bit(place) != 0 {
+            self.running = 0;
             self.prepaid = 0;
         }
     }
 
-    /// Could one that woke have a claim before the running one's slice is over?
     #[inline]
-    fn has_woken(&self) -> bool {
-        self.woken != 0
-    }
-
     fn slice_over(&self, now: u64) -> bool {
         elapsed(self.began, now) >= self.slice
     }
@@ -374,30 +357,49 @@ impl Schedule {
     /// The vCPU that is to have the core from `now` on.
     #[inline(always)]
     fn next(&self, now: u64) -> Option<usize> {
-        let Some(running) = self.running else {
-            return self.least(Member::runnable);
+        let Some(running) = self.running() else {
+            return self.least(self.runnable);
         };
         if self.slice_over(now) {
-            return self.least(Member::runnable);
+            return self.least(self.runnable);
         }
-        let time = self.members[running].time;
-        self.least(|member| member.state == State::Woken && member.time < time).or(Some(running))
+        let time = self.member(running).time;
+        self.least(self.woken).filter(|place| self.member(*place).time < time).or(Some(running))
     }
 
     /// The one of least virtual time among these; of equals the first after who ran last.
-    #[inline(always)]
-    fn least(&self, among: impl Fn(&Member) -> bool) -> Option<usize> {
-        let (before, after) = self.members[..self.count].split_at((self.last + 1).min(self.count));
-        let mut found: Option<(usize, &Member)> = None;
-        for (first, members) in [(before.len(), after), (0, before)] {
-            for (place, member) in (first..).zip(members) {
-                if among(member) && found.is_none_or(|(_, least)| member.is_behind(least)) {
-                    found = Some((place, member));
-                }
+    #[inline]
+    fn least(&self, among: Places) -> Option<usize> {
+        // Most often there is one, or none.
+        if among & among.wrapping_sub(1) == 0 {
+            return places(among).next();
+        }
+        self.least_of_some(among)
+    }
+
+    #[inline(never)]
+    fn least_of_some(&self, among: Places) -> Option<usize> {
+        let after = Places::MAX.unbounded_shl(self.last as u32 + 1);
+        let (mut found, mut least) = (None, Member::new(DEFAULT_WEIGHT, 0));
+        for place in places(among & after).chain(places(among & !after)) {
+            let member = self.member(place);
+            if found.is_none() || member.is_behind(&least) {
+                (found, least) = (Some(place), *member);
             }
         }
-        found.map(|(place, _)| place)
+        found
     }
+}
+
+/// The places in a set, from the first on.
+#[inline]
+fn places(mut set: Places) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let place = set.trailing_zeros() as usize;
+        let some = set != 0;
+        set &= set.wrapping_sub(1);
+        some.then_some(place)
+    })
 }
 
 /// Ticks from `then` to `now`; none if time went backwards.

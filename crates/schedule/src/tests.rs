@@ -124,7 +124,7 @@ fn one_that_woke_level_with_the_running_one_cuts_nothing_short() {
     s.wake(1, now);
     s.wake(2, now);
     assert_eq!(s.pick(now), Some(1));
-    assert_eq!((s.members[1].time, s.members[2].state), (s.members[2].time, State::Woken));
+    assert_eq!((s.members[1].time, s.woken), (s.members[2].time, bit(2)));
     assert!(!s.should_switch(now));
     // What it paid for it runs, and then it is ahead.
     assert!(!s.should_switch(now + price));

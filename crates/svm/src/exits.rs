@@ -20,6 +20,12 @@ pub fn is_msr_write(v: &Vmcb) -> bool {
     v.exit_code as u32 == exit::MSR && v.exit_info1 & 1 != 0
 }
 
+/// Was it left for HLT?
+#[inline]
+pub fn is_halt(v: &Vmcb) -> bool {
+    v.exit_code as u32 == exit::HLT
+}
+
 /// Why the guest was left. `in_service`: is this vector in service in the local APIC that the guest
 /// owns? Asked on emulated CPUs alone.
 #[inline]

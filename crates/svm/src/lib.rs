@@ -22,7 +22,7 @@ mod vcpu;
 mod vmcb;
 
 pub use audit::Outline;
-pub use exits::is_msr_write;
+pub use exits::{is_halt, is_msr_write};
 pub use features::Features;
 pub use registers::GeneralRegisters;
 pub use state::EFER_SVME;

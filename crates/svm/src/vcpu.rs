@@ -220,7 +220,7 @@ impl Vcpu {
         exit
     }
 
-    /// It was left for a write to an MSR, and why isn't asked.
+    /// Why it was left isn't asked.
     #[inline]
     pub fn acknowledge_exit(&mut self) {
         self.end_let_debug_control();

@@ -58,9 +58,11 @@ pub trait VirtualCpu: decode::Registers {
     fn leave_at_once(&mut self);
     /// Whether it was left for a write to an MSR: an answer at hand, for those in a hurry.
     fn wrote_msr(&self) -> bool;
-    /// Why it was left; to be asked once for each time, unless for a write to an MSR.
+    /// Whether it was left for HLT, likewise.
+    fn halted(&self) -> bool;
+    /// Why it was left; to be asked once for each time, unless for one of these two.
     fn exit(&mut self) -> Exit;
-    /// It was left for a write to an MSR, and why isn't asked: what was let for one entry is over.
+    /// It was left for one of these two, and why isn't asked: what was let for one entry is over.
     fn acknowledge_exit(&mut self);
     /// Lets the host take the interrupts that are pending on this core.
     fn take_interrupts(&mut self);

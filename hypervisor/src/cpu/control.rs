@@ -95,21 +95,23 @@ pub fn setup() {
     }
 }
 
-/// XCR0, as a guest left it.
-pub fn xcr0() -> u64 {
+/// XCR0, as a guest left it, low half first.
+#[inline]
+pub fn xcr0() -> (u32, u32) {
     let (low, high): (u32, u32);
     // SAFETY: CR4.OSXSAVE is set by `setup`.
     unsafe {
         core::arch::asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high, options(nostack, nomem))
     }
-    u64::from(high) << 32 | u64::from(low)
+    (low, high)
 }
 
 /// Sets XCR0 for the guest on this core; the host uses no extended state.
-pub fn set_xcr0(value: u64) {
+#[inline]
+pub fn set_xcr0((low, high): (u32, u32)) {
     // SAFETY: CR4.OSXSAVE is set by `setup`, and the caller checked the value against CPUID 0xD;
     // the host's code is built without FPU and SSE.
     unsafe {
-        core::arch::asm!("xsetbv", in("ecx") 0, in("eax") value as u32, in("edx") (value >> 32) as u32, options(nostack, nomem))
+        core::arch::asm!("xsetbv", in("ecx") 0, in("eax") low, in("edx") high, options(nostack, nomem))
     }
 }

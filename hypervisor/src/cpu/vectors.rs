@@ -8,7 +8,7 @@ use core::arch::asm;
 use decode::Vectors;
 
 /// XCR0: SSE and AVX.
-const AVX: u64 = 1 << 1 | 1 << 2;
+const AVX: u32 = 1 << 1 | 1 << 2;
 
 /// Those of the guest whose exit this core handles.
 pub struct GuestVectors;
@@ -38,7 +38,7 @@ macro_rules! for_each_register {
 
 impl Vectors for GuestVectors {
     fn usable(&self, vex: bool) -> bool {
-        !vex || control::xcr0() & AVX == AVX
+        !vex || control::xcr0().0 & AVX == AVX
     }
 
     fn read(&self, number: u8, vex: bool) -> [u64; 4] {

@@ -78,8 +78,9 @@ impl Reach for RunQueue {
         self.mailboxes.get().map_or(&[], ArrayVec::as_slice)
     }
 
+    #[inline]
     fn is_here(&self) -> bool {
-        self.apic_id == cpu::this().apic_id
+        core::ptr::eq(self.core, cpu::this())
     }
 
     fn send_nmi(&self) {
@@ -147,9 +148,13 @@ impl RunQueue {
         self.slots.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// As [`Residency::kick`].
+    /// As [`Residency::kick`]; on the core itself it needs no request, since the queue is at hand.
     pub fn kick(&self, slot: usize, wakeup: bool) {
-        self.residency.kick(self, slot, wakeup);
+        if !self.is_here() {
+            self.residency.kick(self, slot, wakeup);
+        } else if wakeup {
+            self.entries().queue.borrow_mut().wake_here(self, slot, rdtsc);
+        }
     }
 
     /// As [`Residency::resend_kick`].

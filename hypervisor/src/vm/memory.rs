@@ -227,17 +227,31 @@ impl Memory {
         true
     }
 
-    /// Do these bytes stand at `offset` of the page at `hpa`, which [`Memory::resolve`] gave? False
-    /// if they aren't all in the page.
+    /// Where `bytes` bytes at `offset` of the page at `hpa` are, which [`Memory::resolve`] gave;
+    /// `None` if they aren't all in the page.
+    #[inline]
+    pub fn within(hpa: u64, offset: u64, bytes: usize) -> Option<u64> {
+        (offset + bytes as u64 <= 4096).then_some(hpa + offset)
+    }
+
+    /// Do these bytes stand at `at`, where so many are by [`Memory::within`]?
     #[inline(always)]
-    pub fn page_holds<const N: usize>(&self, hpa: u64, offset: usize, bytes: &[u8; N]) -> bool {
-        // Each byte by itself: the guest may be writing them.
-        offset <= 4096 - N
-            && bytes.iter().enumerate().all(|(i, byte)| {
-                // SAFETY: a page of this guest's RAM, identity-mapped; all bytes are inside it.
-                let seen = unsafe { core::ptr::read_volatile((hpa as *const u8).add(offset + i)) };
-                seen == *byte
-            })
+    pub fn holds<const N: usize>(&self, at: u64, bytes: &[u8; N]) -> bool {
+        /// Two bytes anywhere.
+        #[derive(Clone, Copy)]
+        #[repr(C, packed)]
+        struct Pair(u16);
+        // Each byte once: the guest may be writing them.
+        if let [low, high] = bytes.as_slice() {
+            // SAFETY: in a page of this guest's RAM, identity-mapped.
+            let seen = unsafe { core::ptr::read_volatile(at as *const Pair) };
+            return seen.0 == u16::from_le_bytes([*low, *high]);
+        }
+        bytes.iter().enumerate().all(|(i, byte)| {
+            // SAFETY: as above.
+            let seen = unsafe { core::ptr::read_volatile((at as usize + i) as *const u8) };
+            seen == *byte
+        })
     }
 
     /// Copies one page out of the guest; false if it isn't memory.

@@ -17,9 +17,9 @@ const QUICK: [&str; 5] = ["delivery-masked", "no-eoi", "idt-remap", "timer-mixed
 
 /// Host instructions that it may take to give the core to another vCPU, with the two exits that
 /// bring it: an interrupt sent and HLT.
-const SWITCH_BUDGET: u64 = 2_000;
+const SWITCH_BUDGET: u64 = 1_600;
 /// The same when an entry of the remapping table is rewritten, too.
-const SWITCH_BUDGET_WITH_DEVICE: u64 = 3_000;
+const SWITCH_BUDGET_WITH_DEVICE: u64 = 2_300;
 
 /// All of them.
 pub fn all() -> Vec<Case> {

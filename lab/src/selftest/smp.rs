@@ -61,7 +61,7 @@ const ATTACKS: [(&str, Expected); 4] = [
 ];
 
 /// Host instructions that an interrupt from one vCPU to another may cost its sender's core.
-const IPI_BUDGET: u64 = 170;
+const IPI_BUDGET: u64 = 150;
 
 /// All of them.
 pub fn all() -> Vec<Case> {

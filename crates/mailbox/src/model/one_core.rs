@@ -3,7 +3,7 @@
 use super::machine::Processor;
 use super::std::vec::Vec;
 use super::{PREEMPTIONS, PREEMPTIONS_OF_THREE, check};
-use crate::{Entrant, Kick, Mailbox, Owner, request};
+use crate::{Attended, Entrant, Kick, Mailbox, Owner, request};
 use delivery::{Signal, Startup};
 use loom::sync::Arc;
 use loom::thread;
@@ -197,26 +197,26 @@ struct Round<'b, 'a, F> {
 impl<'a, F: Fn(&Vcpu<'a>) -> bool> Entrant for Round<'_, 'a, F> {
     fn maybe_preempt(&mut self) {}
 
-    fn attend(&mut self) -> bool {
+    fn attend(&mut self) -> Attended {
         let (core, mailbox) = (self.vcpu.core, &self.vcpu.core.mailbox);
         match core.wrong {
             Wrong::DoneTooEarly => {
                 let asked = mailbox.requests();
                 mailbox.done(asked);
                 self.vcpu.flush_translations();
-                true
+                Attended::Anew
             }
             Wrong::DoneInTwoSteps => {
                 let old = mailbox.requests.load(Ordering::SeqCst);
                 mailbox.requests.swap(0, Ordering::SeqCst);
                 self.vcpu.flushes += u32::from(old & request::FLUSH != 0);
                 self.vcpu.nmis += u32::from(old & request::NMI != 0);
-                true
+                Attended::Anew
             }
             Wrong::EmptiesFirst => {
-                mailbox.take_inbox(|vector| self.vcpu.vectors.push(vector));
+                mailbox.take_inbox(request::INBOX, |index, bits| self.vcpu.interrupts(index, bits));
                 mailbox.done(request::INBOX);
-                true
+                Attended::Anew
             }
             _ => mailbox.attend(self.vcpu),
         }

@@ -130,3 +130,67 @@ fn what_was_served_before_a_queue_waits_isnt_in_its_wait() {
     s.leave(0);
     assert_ne!(s.debt(1), before);
 }
+
+/// One that asks for one thing at a time, beside thirteen that read much: how long it waited at the
+/// start, at which all are kicked at once, and after it, and its part of an equal share then.
+fn beside_thirteen(
+    settings: Settings,
+    latency: Guest,
+    bulk: impl Fn(usize) -> Guest,
+) -> (Wait, Wait, f64) {
+    let mut world = World::new(14, |place| if place == 13 { latency } else { bulk(place) });
+    let mut s = world.start(settings, |_| Share::default());
+    // As long as its start may have left it ahead.
+    world.run(&mut s, SECOND / 200);
+    let start = core::mem::take(&mut s.queues[13].worst_wait);
+    let before = world.bytes.clone();
+    world.run(&mut s, SECOND / 100);
+    let served = world.bytes.iter().zip(before).map(|(bytes, before)| bytes - before);
+    let served: Vec<_> = served.collect();
+    let share = 14.0 * served[13] as f64 / served.iter().sum::<u64>() as f64;
+    (start, s.worst_wait(13), share)
+}
+
+/// Limits of being stuck as they are, or shorter, by which turns are.
+fn limits() -> impl Strategy<Value = Settings> {
+    let stuck = prop_oneof![Just(USUAL.queue_stuck), 0..=USUAL.queue_stuck];
+    stuck.prop_map(|stuck| Settings { queue_stuck: stuck, work_stuck: 2 * stuck, ..USUAL })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// The others always have something to do, and it takes less than its share: it waits for the
+    /// turn under way and for no other. At the start each of the others is before it by its kick,
+    /// and may be once more in the turns between.
+    #[test]
+    fn one_that_takes_less_than_its_share_waits_for_the_turn_under_way(
+        settings in limits(),
+        sizes in prop::collection::vec(512_u64..=64 << 10, 13),
+        depth in 8_u32..64,
+        size in 512_u64..=4 << 10,
+        think in 1_u64..200_000,
+    ) {
+        let bulk = |place: usize| Guest { depth, size: sizes[place], think: 0 };
+        let latency = Guest { depth: 1, size, think };
+        let (start, wait, share) = beside_thirteen(settings, latency, bulk);
+        prop_assert!(start.passes <= 26, "{start:?}");
+        prop_assert!(share > 0.9 || wait.passes <= 1, "{wait:?} with {share} of its share");
+    }
+
+    /// The others come and go. Who comes back is behind as far as it is, so each of them may be
+    /// before it, besides the turn under way.
+    #[test]
+    fn one_that_takes_less_than_its_share_waits_for_each_that_comes_back(
+        settings in limits(),
+        others in prop::collection::vec((512_u64..=64 << 10, 0_u64..300_000), 13),
+        depth in 8_u32..64,
+        size in 512_u64..=4 << 10,
+        think in 1_u64..200_000,
+    ) {
+        let bulk = |place: usize| Guest { depth, size: others[place].0, think: others[place].1 };
+        let latency = Guest { depth: 1, size, think };
+        let (_, wait, share) = beside_thirteen(settings, latency, bulk);
+        prop_assert!(share > 0.9 || wait.passes <= 14, "{wait:?} with {share} of its share");
+    }
+}

@@ -59,6 +59,7 @@ fn codes_are_those_of_the_manual() {
     assert_eq!(hardware(0x7C, 1, 0), Exit::MsrWrite);
     assert!(is_msr_write(&left(0x7C, 1, 0)) && !is_msr_write(&left(0x7C, 0, 0)));
     assert!(!is_msr_write(&left(0x7B, 1, 0)));
+    assert!(is_halt(&left(0x78, 0, 0)) && !is_halt(&left(0x7C, 1, 0)));
 }
 
 #[test]

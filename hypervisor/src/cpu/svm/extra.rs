@@ -17,18 +17,26 @@ const TSC_AUX: u32 = 0xC000_0103;
 /// PRED_CMD: forget what was learnt of indirect branches.
 const BRANCH_BARRIER: u64 = 1;
 
+/// Only the x87 state is on.
+const XCR0_AT_RESET: (u32, u32) = (1, 0);
+
+const fn halves(value: u64) -> (u32, u32) {
+    (value as u32, (value >> 32) as u32)
+}
+
 /// The state of a vCPU that isn't on its core.
 pub struct Extra {
     /// Physical address of its XSAVE area, of the size for all states that the CPU has.
     area: u64,
     /// The states that the CPU has.
-    states: u64,
-    xcr0: u64,
+    states: (u32, u32),
+    xcr0: (u32, u32),
     debug: [u64; 4],
-    pat: u64,
+    /// MSRs as their halves, which is how they are read and written.
+    pat: (u32, u32),
     /// `None`: the CPU hasn't this MSR.
-    speculation: Option<u64>,
-    auxiliary: Option<u64>,
+    speculation: Option<(u32, u32)>,
+    auxiliary: Option<(u32, u32)>,
     barrier: bool,
     /// XRSTOR leaves the x87 pointers to the last instruction as they are (APM vol. 2, 11.4.4).
     keeps_pointers: bool,
@@ -47,12 +55,12 @@ impl Extra {
         let auxiliary = cpuid(0x8000_0001, 0).edx & 1 << 27 != 0 || structured.ecx & 1 << 22 != 0;
         let mut extra = Extra {
             area,
-            states: u64::from(states.edx) << 32 | u64::from(states.eax),
-            xcr0: 1,
+            states: (states.eax, states.edx),
+            xcr0: XCR0_AT_RESET,
             debug: [0; 4],
-            pat: PAT_AT_RESET,
-            speculation: speculation.then_some(0),
-            auxiliary: auxiliary.then_some(0),
+            pat: halves(PAT_AT_RESET),
+            speculation: speculation.then_some((0, 0)),
+            auxiliary: auxiliary.then_some((0, 0)),
             barrier: features & 1 << 12 != 0 || structured.edx & 1 << 26 != 0,
             keeps_pointers: features & 1 << 2 == 0,
         };
@@ -65,11 +73,11 @@ impl Extra {
         // SAFETY: the area is ours, and as large as its legacy region and header at the least.
         let area = unsafe { &mut *(self.area as *mut [u8; xsave::HEADER_END]) };
         xsave::reset(area);
-        self.xcr0 = 1;
+        self.xcr0 = XCR0_AT_RESET;
         self.debug = [0; 4];
-        self.pat = PAT_AT_RESET;
-        self.speculation = self.speculation.map(|_| 0);
-        self.auxiliary = self.auxiliary.map(|_| 0);
+        self.pat = halves(PAT_AT_RESET);
+        self.speculation = self.speculation.map(|_| (0, 0));
+        self.auxiliary = self.auxiliary.map(|_| (0, 0));
     }
 
     /// Takes the state from this core.
@@ -78,7 +86,7 @@ impl Extra {
         if self.xcr0 != self.states {
             control::set_xcr0(self.states);
         }
-        let (low, high) = (self.states as u32, (self.states >> 32) as u32);
+        let (low, high) = self.states;
         // SAFETY: the area is ours and large enough for all states; debug registers and these MSRs
         // exist, as `new` found.
         unsafe {
@@ -89,12 +97,12 @@ impl Extra {
                 out(reg) self.debug[2], out(reg) self.debug[3],
                 options(nostack, nomem)
             );
-            self.pat = msr::read(PAT);
+            self.pat = msr::read_halves(PAT);
             if let Some(value) = &mut self.speculation {
-                *value = msr::read(SPEC_CTRL);
+                *value = msr::read_halves(SPEC_CTRL);
             }
             if let Some(value) = &mut self.auxiliary {
-                *value = msr::read(TSC_AUX);
+                *value = msr::read_halves(TSC_AUX);
             }
         }
     }
@@ -106,7 +114,7 @@ impl Extra {
         if control::xcr0() != self.states {
             control::set_xcr0(self.states);
         }
-        let (low, high) = (self.states as u32, (self.states >> 32) as u32);
+        let (low, high) = self.states;
         // SAFETY: as in `save`; the values were the core's or are those after reset, and
         // breakpoints mean nothing while DR7 of the host enables none.
         unsafe {
@@ -120,12 +128,12 @@ impl Extra {
                 in(reg) self.debug[2], in(reg) self.debug[3],
                 options(nostack, nomem)
             );
-            msr::write(PAT, self.pat);
+            msr::write_halves(PAT, self.pat);
             if let Some(value) = self.speculation {
-                msr::write(SPEC_CTRL, value);
+                msr::write_halves(SPEC_CTRL, value);
             }
             if let Some(value) = self.auxiliary {
-                msr::write(TSC_AUX, value);
+                msr::write_halves(TSC_AUX, value);
             }
             if self.barrier {
                 msr::write(PRED_CMD, BRANCH_BARRIER);

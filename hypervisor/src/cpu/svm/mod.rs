@@ -250,6 +250,11 @@ impl VirtualCpu for SvmCpu {
         svm::is_msr_write(self.vcpu.vmcb)
     }
 
+    #[inline(always)]
+    fn halted(&self) -> bool {
+        svm::is_halt(self.vcpu.vmcb)
+    }
+
     fn exit(&mut self) -> Exit {
         let in_service = self.owns_in_service();
         self.vcpu.exit(in_service)

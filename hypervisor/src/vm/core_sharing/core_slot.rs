@@ -39,6 +39,12 @@ impl CoreSlot {
         self.completed = true;
     }
 
+    /// What was done besides may concern others.
+    #[cold]
+    pub fn forget_completion(&mut self) {
+        self.completed = false;
+    }
+
     /// Before an entry at this time, of who shares the core: is nothing to be done anew, since the
     /// exit changed nothing of what that depends on? Asked once for each exit.
     #[inline]

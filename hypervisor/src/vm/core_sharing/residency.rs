@@ -77,11 +77,12 @@ impl<C: VirtualCpu> Vcpu<C> {
             self.change_mode(Mode::Injection);
         }
         if self.slot.owns_vectors() {
-            slot.core.routes.retarget_to_aliases(&Units, slot.index);
-            self.slot.set_owns_vectors(false);
+            self.give_vectors_up(slot);
+        } else if x2apic::requested(FIRST_RESERVED / 32) != 0 {
+            // All that is for it comes by an alias.
+            self.drain_core();
         }
-        self.drain_core();
-        if self.apic.deliverable().is_some() {
+        if self.apic.is_pending_any() && self.apic.deliverable().is_some() {
             slot.core.queue.interrupt_waits(slot.index);
         }
         self.cpu.leave_core();
@@ -89,7 +90,16 @@ impl<C: VirtualCpu> Vcpu<C> {
         cpu::this().vm.store(cpu::NO_VM, Ordering::Relaxed);
     }
 
+    /// Its devices' interrupts come by aliases from here on.
+    #[inline(never)]
+    fn give_vectors_up(&mut self, slot: &'static Slot) {
+        slot.core.routes.retarget_to_aliases(&Units, slot.index);
+        self.slot.set_owns_vectors(false);
+        self.drain_core();
+    }
+
     /// Hands each interrupt that the local APIC holds to the vCPU that it is for.
+    #[inline(never)]
     fn drain_core(&mut self) {
         // The next one may be presented some cycles after the completion of the one before.
         for _ in 0..=u8::MAX {
@@ -123,6 +133,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
     }
 
+    #[inline(never)]
     fn retarget_to_guest(&mut self, slot: &'static Slot) {
         let drain = || self.drain_core();
         let owns = slot.core.routes.retarget_to_guest(&Units, slot.index, drain);
@@ -168,10 +179,21 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// Is there something for the guest to wake up for?
+    #[inline]
     fn has_wakeup(&mut self) -> bool {
         if self.timer.deadline() != NEVER {
             self.expire_timer(rdtsc());
         }
+        // Most often there is nothing before the core is left, and something after it.
+        let asked = self.remote.mailbox.requests() != 0;
+        if !asked && !self.apic.is_pending_any() && !self.nmi_waits {
+            return self.cpu.injects();
+        }
+        self.has_wakeup_of_these()
+    }
+
+    #[inline(never)]
+    fn has_wakeup_of_these(&mut self) -> bool {
         let mailbox = &self.remote.mailbox;
         if mailbox.requests() != 0 {
             mailbox.open_inbox(self);

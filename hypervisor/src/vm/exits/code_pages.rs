@@ -32,7 +32,7 @@ pub enum Site {
     Halt,
 }
 
-/// An address in 64-bit code, and the page that it is in, as an [`Entry`] has it.
+/// An address in 64-bit code, and where the opcode there is by [`Memory::within`].
 #[derive(Clone, Copy)]
 struct Place {
     at: u64,
@@ -79,9 +79,9 @@ impl CodePages {
         opcode: &[u8; N],
     ) -> bool {
         let at = linear(cpu);
-        let offset = (at & 0xFFF) as usize;
         let entry = self.find(cpu, at & !0xFFF);
-        entry.is_some_and(|entry| memory.page_holds(entry.hpa, offset, opcode))
+        let place = entry.and_then(|entry| Memory::within(entry.hpa, at & 0xFFF, N));
+        place.is_some_and(|at| memory.holds(at, opcode))
     }
 
     /// Does this opcode stand at RIP, in 64-bit code, as far as the cache knows? Where it stood the
@@ -97,17 +97,26 @@ impl CodePages {
         let (at, cr3) = (cpu.rip(), cpu.paging().cr3);
         let last = &self.last[site as usize];
         let known = last.at == at && last.cr3 == cr3;
-        (known || self.stood(cpu, site, at, cr3))
-            && memory.page_holds(self.last[site as usize].hpa, (at & 0xFFF) as usize, opcode)
+        (known || self.stood(cpu, site, N, at, cr3))
+            && memory.holds(self.last[site as usize].hpa, opcode)
     }
 
     /// It may: here it is looked for.
     #[inline(never)]
-    fn stood(&mut self, cpu: &impl VirtualCpu, site: Site, at: u64, cr3: u64) -> bool {
+    fn stood(
+        &mut self,
+        cpu: &impl VirtualCpu,
+        site: Site,
+        bytes: usize,
+        at: u64,
+        cr3: u64,
+    ) -> bool {
         if cpu.code_mode() != decode::Mode::Bits64 {
             return false;
         }
-        let Some(hpa) = self.find(cpu, at & !0xFFF).map(|entry| entry.hpa) else { return false };
+        let entry = self.find(cpu, at & !0xFFF);
+        let place = entry.and_then(|entry| Memory::within(entry.hpa, at & 0xFFF, bytes));
+        let Some(hpa) = place else { return false };
         self.last[site as usize] = Place { at, cr3, hpa };
         true
     }

@@ -53,7 +53,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             self.cpu.inject(GENERAL_PROTECTION, Some(0));
             return;
         }
-        crate::cpu::control::set_xcr0(value);
+        crate::cpu::control::set_xcr0((value as u32, (value >> 32) as u32));
         self.skip(&XSETBV);
     }
 }

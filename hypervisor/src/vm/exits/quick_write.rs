@@ -19,35 +19,37 @@ const EOI: u32 = 0x80B;
 const ICR: u32 = 0x830;
 
 impl<C: VirtualCpu> Vcpu<C> {
-    /// Right after an exit: whether it was for one of the two, and is done; what it counts as.
+    /// Right after an exit: whether it was for one of the two, and is done and counted.
     #[inline(always)]
-    pub(in crate::vm) fn quick_write(&mut self) -> Option<Reason> {
+    pub(in crate::vm) fn quick_write(&mut self) -> bool {
         if !self.cpu.wrote_msr() {
-            return None;
+            return false;
         }
-        match self.cpu.gpr(RCX) as u32 {
+        let done = match self.cpu.gpr(RCX) as u32 {
             register if self.mode.current() == Mode::Passthrough => {
-                (register == ICR && self.quick_ipi()).then_some(Reason::Ipi)
+                return register == ICR && self.quick_ipi();
             }
             EOI => self.quick_completion(),
             ICR => self.quick_command(),
             _ => None,
-        }
+        };
+        done.is_some()
     }
 
-    fn quick_completion(&mut self) -> Option<Reason> {
+    fn quick_completion(&mut self) -> Option<()> {
         let value = self.written(Site::Completion)?;
         self.note_accepted();
         let vector = self.apic.quick_complete(value)?;
-        let reason = self.completed(vector);
         if self.mode.current() == Mode::Injection {
             self.slot.note_completion();
         }
+        let reason = self.completed(vector);
         self.step_over();
-        Some(reason)
+        self.ledger.count(reason);
+        Some(())
     }
 
-    fn quick_command(&mut self) -> Option<Reason> {
+    fn quick_command(&mut self) -> Option<()> {
         let value = self.written(Site::Command)?;
         if self.apic.mode() != ApicMode::X2apic {
             return None;
@@ -61,7 +63,8 @@ impl<C: VirtualCpu> Vcpu<C> {
             _ => self.send(destination, vector),
         }
         self.step_over();
-        Some(Reason::Ipi)
+        self.ledger.count(Reason::Ipi);
+        Some(())
     }
 
     /// What is written by a bare WRMSR, if one stands at RIP, as far as is known.

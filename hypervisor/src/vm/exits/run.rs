@@ -12,7 +12,7 @@ use crate::vm::stop::{Fault, Stop};
 use core::sync::atomic::AtomicU32;
 use delivery::Mode;
 use ledger::Reason;
-use mailbox::Entrant;
+use mailbox::{Attended, Entrant};
 
 /// INVD; WBINVD is as long, and is found by decoding.
 const INVD: [u8; 2] = [0x0F, 0x08];
@@ -48,7 +48,7 @@ impl<C: VirtualCpu> Entrant for Loop<'_, C> {
     }
 
     #[inline(always)]
-    fn attend(&mut self) -> bool {
+    fn attend(&mut self) -> Attended {
         self.vcpu.remote.mailbox.attend(self.vcpu)
     }
 
@@ -87,18 +87,19 @@ impl<C: VirtualCpu> Vcpu<C> {
         let mut run = Loop { vcpu: self, left: rdtsc() };
         while mailbox.run_guest(&mut run) {
             let vcpu = &mut *run.vcpu;
-            if let Some(reason) = vcpu.quick_write() {
-                vcpu.ledger.count(reason);
+            if vcpu.quick_write() {
                 continue;
             }
-            let exit = vcpu.cpu.exit();
-            vcpu.note_accepted();
             // On a shared core it is frequent.
-            if exit == Exit::Halt {
+            if vcpu.cpu.halted() {
+                vcpu.cpu.acknowledge_exit();
+                vcpu.note_accepted();
                 vcpu.halt();
                 vcpu.ledger.count(Reason::Halt);
                 continue;
             }
+            let exit = vcpu.cpu.exit();
+            vcpu.note_accepted();
             match vcpu.handle(exit) {
                 Ok(reason) => vcpu.ledger.count(reason),
                 Err((reason, stop)) => {

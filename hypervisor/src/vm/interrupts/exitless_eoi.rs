@@ -35,6 +35,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         };
         let vm = self.vm;
         if vm.guest.completion_awaited() {
+            self.slot.forget_completion();
             self.with_pc(|pc, _| pc.board_mut().completed(&vm.guest, vector));
         }
         if self.apic.timer_vector() == Some(vector) {

@@ -7,7 +7,9 @@ mod properties;
 
 use super::machine::Processor;
 use super::std::vec::Vec;
-use crate::{Entrant, Kick, Mailbox, NEVER, Owner, Queue, Reach, Residency, Yield, request};
+use crate::{
+    Attended, Entrant, Kick, Mailbox, NEVER, Owner, Queue, Reach, Residency, Yield, request,
+};
 use core::cell::{Cell, RefCell};
 use loom::sync::Arc;
 use sync::{AtomicU32, AtomicU64, Ordering};
@@ -336,7 +338,7 @@ impl Entrant for Round<'_, '_> {
         own.core().residency.set_due(due.min(own.now() + SLICE));
     }
 
-    fn attend(&mut self) -> bool {
+    fn attend(&mut self) -> Attended {
         self.own.core().mailboxes[self.slot].attend(&mut Guest(self.own))
     }
 

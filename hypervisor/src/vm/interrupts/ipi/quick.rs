@@ -11,6 +11,7 @@ use crate::cpu::x2apic;
 use crate::vm::Vcpu;
 use crate::vm::exits::code_pages::Site;
 use crate::vm::interrupts::ipi::remote::VcpuRemote;
+use ledger::Reason;
 
 const RAX: u8 = 0;
 const RDX: u8 = 2;
@@ -18,7 +19,7 @@ const WRMSR: [u8; 2] = [0x0F, 0x30];
 
 impl<C: VirtualCpu> Vcpu<C> {
     /// After an exit for a write to the interrupt command register, in passthrough mode: whether it
-    /// is done.
+    /// is done, and counted.
     #[inline(always)]
     pub(in crate::vm) fn quick_ipi(&mut self) -> bool {
         if !self.code_pages.stands(&self.vm.guest.memory, &self.cpu, Site::Command, &WRMSR) {
@@ -44,6 +45,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             return false;
         }
         self.cpu.advance(self.cpu.rip().wrapping_add(WRMSR.len() as u64));
+        self.ledger.count(Reason::Ipi);
         true
     }
 }

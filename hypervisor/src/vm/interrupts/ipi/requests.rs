@@ -34,6 +34,17 @@ impl<C: VirtualCpu> Owner for Vcpu<C> {
         }
     }
 
+    #[inline]
+    fn interrupts(&mut self, index: u32, bits: u64) {
+        match self.mode.current() {
+            Mode::Passthrough => (0..64)
+                .rev()
+                .filter(|bit| bits >> bit & 1 != 0)
+                .for_each(|bit| self.interrupt_self((64 * index + bit) as u8)),
+            _ => self.apic.request_word(index, bits),
+        }
+    }
+
     fn nmi(&mut self) {
         self.nmi_waits = true;
     }

@@ -19,19 +19,23 @@ pub struct GuestTimer {
     lent_from: Option<u32>,
     /// The vector under which its last interrupt waits in the virtual APIC.
     requested: Option<u8>,
+    /// What [`GuestTimer::deadline`] gives: it is asked several times an exit, and changes with
+    /// few.
+    due: u64,
 }
 
 impl GuestTimer {
     /// Of a vCPU that has its core to itself.
     pub fn of_core() -> Self {
-        GuestTimer { shared: None, own_vector: None, lent_from: None, requested: None }
+        let (own_vector, lent_from, requested) = (None, None, None);
+        GuestTimer { shared: None, own_vector, lent_from, requested, due: NEVER }
     }
 
     /// Of a vCPU of a shared core.
     pub fn of_slot() -> Self {
         let shortest = cpu::tsc_hz() / SHORTEST_SHARED_PERIOD_HZ;
         let timer = VirtualTimer::new(cpu::tsc_hz(), cpu::timer_hz(), shortest);
-        GuestTimer { shared: Some(timer), own_vector: None, lent_from: None, requested: None }
+        GuestTimer { shared: Some(timer), ..GuestTimer::of_core() }
     }
 
     /// As after INIT. It isn't lent.
@@ -40,12 +44,18 @@ impl GuestTimer {
         if let Some(timer) = &mut self.shared {
             timer.reset();
         }
+        self.note_due();
     }
 
     /// When a virtual timer expires, in TSC ticks; [`NEVER`] if it doesn't run.
     #[inline]
     pub fn deadline(&self) -> u64 {
-        self.shared.as_ref().and_then(VirtualTimer::deadline).unwrap_or(NEVER)
+        self.due
+    }
+
+    /// After each change of the virtual timer.
+    fn note_due(&mut self) {
+        self.due = self.shared.as_ref().and_then(VirtualTimer::deadline).unwrap_or(NEVER);
     }
 
     /// The current count of a virtual timer; `None`: the core's has it.
@@ -71,6 +81,7 @@ impl GuestTimer {
     pub fn lend(&mut self, vector: u8, now: u64) -> Option<u32> {
         let count = self.shared.as_mut()?.lend(now)?;
         (self.own_vector, self.lent_from) = (Some(vector), Some(count));
+        self.note_due();
         Some(count)
     }
 
@@ -82,6 +93,7 @@ impl GuestTimer {
         let taken = take(vector, self.lent_from?);
         timer.give_back(taken, rdtsc());
         (self.own_vector, self.lent_from) = (None, None);
+        self.note_due();
         taken.written
     }
 
@@ -123,13 +135,21 @@ impl GuestTimer {
     /// Has a virtual timer expired? Asked once for each time.
     #[inline]
     pub fn expired(&mut self, now: u64) -> bool {
-        self.shared.as_mut().is_some_and(|timer| timer.expired(now))
+        self.due <= now && self.expire(now)
+    }
+
+    #[cold]
+    fn expire(&mut self, now: u64) -> bool {
+        let expired = self.shared.as_mut().is_some_and(|timer| timer.expired(now));
+        self.note_due();
+        expired
     }
 
     /// Sets a virtual timer; false: there is none, and the core's own is to be set.
     pub fn set_virtual(&mut self, setup: TimerSetup) -> bool {
         let Some(timer) = &mut self.shared else { return false };
         timer.set(setup, rdtsc());
+        self.note_due();
         true
     }
 }
