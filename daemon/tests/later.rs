@@ -143,6 +143,28 @@ fn without_the_process_that_opens_files_all_goes_on() {
     front.works();
 }
 
+/// A change that doesn't end is no reason not to upgrade. It is lost, and leaves nothing behind.
+#[test]
+fn an_upgrade_waits_for_no_change() {
+    let mut daemon = Daemon::run(ONE);
+    let listener = UnixListener::bind(daemon.path("server")).expect("a socket");
+    std::fs::write(daemon.path("b.toml"), nbd(&daemon, "b")).expect("it is written");
+    let mut front = FrontEnd::at(&daemon, "a");
+    let adding = begin(&daemon, &["add", &daemon.path("b.toml")]);
+    let (silent, _) = listener.accept().expect("it comes");
+    front.works();
+    daemon.upgrade();
+    front.works();
+    let (added, said) = end(adding);
+    assert!(!added && said.contains("the daemon ended before it answered"), "{said}");
+    assert!(Path::new(&daemon.path("b")).exists());
+    drop((silent, listener));
+    while Path::new(&daemon.path("b")).exists() {
+        std::thread::yield_now();
+    }
+    front.works();
+}
+
 /// Who asked and left is answered all the same, and the others after it.
 #[test]
 fn a_client_that_leaves_has_nobody_wait() {
