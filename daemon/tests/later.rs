@@ -75,6 +75,10 @@ fn guests_are_served_while_a_server_is_waited_for() {
     assert!(end(removing).0);
     front.expect_end();
     daemon.wait_until_said("the file was read again", 1);
+    let wrong = "[disk.c]\nfile = \"none\"\nsocket = \"c\"\n";
+    std::fs::write(daemon.path("c.toml"), wrong).expect("it is written");
+    let (added, said) = end(begin(&daemon, &["add", &daemon.path("c.toml")]));
+    assert!(!added && said.contains("c: ") && said.contains("isn't there"), "{said}");
     // The file says that there is one, whichever of the two was first.
     assert!(end(begin(&daemon, &["reload"])).0);
     FrontEnd::at(&daemon, "a").works();
