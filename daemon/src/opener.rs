@@ -1,12 +1,12 @@
 //! The process that opens what comes later: files, sockets to listen at, servers.
 //!
 //! Who serves guests gives that up. This process, which is started before, keeps it, for the
-//! folders that may be used later; it is asked by a socket whose other end nobody else has. No front
-//! end and no guest reaches it. What takes long, such as a server that doesn't answer, a lock or the
-//! look-up of a name, takes its time and nobody else's.
+//! folders that may be used later; it is asked by a socket whose other end nobody else has. No
+//! front end and no guest reaches it. What takes long, such as a server that doesn't answer, a lock
+//! or the look-up of a name, takes its time and nobody else's.
 //!
 //! Guarantees: one answer for each question, in their order; what was opened comes along with it. A
-//! socket's file isn't left behind if the answer can't be given. It ends with whoever started it.
+//! socket's file isn't left behind if the answer can't be given. It ends with its daemon.
 //!
 //! Not guaranteed: an end to the waiting for a file system that doesn't answer. What is asked later
 //! waits behind it; what is served doesn't.

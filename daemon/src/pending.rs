@@ -1,7 +1,8 @@
 //! Changes that take a while: what they need is opened by another process, and the loop goes on.
 //!
 //! Guarantees: one change at a time, in the order in which they were asked for; each is answered
-//! once, when all of it is done or has failed. A device is served as soon as what it takes is there.
+//! once, when all of it is done or has failed. An upgrade comes before all others. A device is
+//! served as soon as what it takes is there.
 
 use crate::build::{self, Entry};
 use crate::clients;
@@ -69,9 +70,21 @@ impl Home {
         Ok(())
     }
 
-    /// Somebody wants a change.
+    /// Somebody wants a change. An upgrade doesn't wait for others, as it helps against one that
+    /// doesn't end; they are lost with it.
     pub fn change(&mut self, origin: Origin, request: Request) {
-        self.pending.later.push_back((origin, request));
+        if let Request::Upgrade(_) = request {
+            let failed = self.begin(origin, request).err().unwrap_or_default();
+            if !self.is_given {
+                self.tell(Change { origin, needs: VecDeque::new(), failed });
+            }
+            return;
+        }
+        let again = (origin, request);
+        // Signals that come while one waits mean the same.
+        if origin != Origin::Signal || !self.pending.later.contains(&again) {
+            self.pending.later.push_back(again);
+        }
         self.go_on_changing();
     }
 

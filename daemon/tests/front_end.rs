@@ -8,6 +8,7 @@ mod front_end {
     pub mod driver;
     mod home;
     pub mod station;
+    mod tap;
     pub mod wire;
 }
 

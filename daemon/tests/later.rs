@@ -75,6 +75,10 @@ fn guests_are_served_while_a_server_is_waited_for() {
     assert!(end(removing).0);
     front.expect_end();
     daemon.wait_until_said("the file was read again", 1);
+    let wrong = "[disk.c]\nfile = \"none\"\nsocket = \"c\"\n";
+    std::fs::write(daemon.path("c.toml"), wrong).expect("it is written");
+    let (added, said) = end(begin(&daemon, &["add", &daemon.path("c.toml")]));
+    assert!(!added && said.contains("c: ") && said.contains("isn't there"), "{said}");
     // The file says that there is one, whichever of the two was first.
     assert!(end(begin(&daemon, &["reload"])).0);
     FrontEnd::at(&daemon, "a").works();
@@ -140,6 +144,28 @@ fn without_the_process_that_opens_files_all_goes_on() {
     front.works();
     daemon.upgrade();
     assert!(add(&daemon).0);
+    front.works();
+}
+
+/// A change that doesn't end is no reason not to upgrade. It is lost, and leaves nothing behind.
+#[test]
+fn an_upgrade_waits_for_no_change() {
+    let mut daemon = Daemon::run(ONE);
+    let listener = UnixListener::bind(daemon.path("server")).expect("a socket");
+    std::fs::write(daemon.path("b.toml"), nbd(&daemon, "b")).expect("it is written");
+    let mut front = FrontEnd::at(&daemon, "a");
+    let adding = begin(&daemon, &["add", &daemon.path("b.toml")]);
+    let (silent, _) = listener.accept().expect("it comes");
+    front.works();
+    daemon.upgrade();
+    front.works();
+    let (added, said) = end(adding);
+    assert!(!added && said.contains("the daemon ended before it answered"), "{said}");
+    assert!(Path::new(&daemon.path("b")).exists());
+    drop((silent, listener));
+    while Path::new(&daemon.path("b")).exists() {
+        std::thread::yield_now();
+    }
     front.works();
 }
 

@@ -58,6 +58,8 @@ fn wait_until_up(name: &str) {
     ip(&["link", "set", name, "up"]);
 }
 
+const HOST: &str = "[host]\ncontrol = \"control\"\n";
+
 /// A network, one of VLAN 7, one of any address, and this way out.
 fn networks(out: &str) -> String {
     let network = |name: &str, number: u8, more: &str| {
@@ -331,8 +333,9 @@ fn as_root_ways_out_come_change_and_go_with_the_file() {
         bring_up(name);
     }
     wait_until_up(&pair.0);
-    let host = "[host]\ncontrol = \"control\"\n";
-    let toml = |out: &str| networks(out) + host;
+    // What interfaces take isn't given up where there is one at the start.
+    let other = format!("[uplink.other]\npacket = \"{}\"\n", pair.0);
+    let toml = |out: &str| networks(out) + &other + HOST;
     let tap = |name: &str| toml(&format!("tap = \"{name}\""));
     let daemon = Daemon::run(&tap(&first));
     let mut a = Station::connect(&daemon.path("a"));
@@ -388,6 +391,17 @@ fn as_root_ways_out_come_change_and_go_with_the_file() {
     let more = daemon.ask(&["add", &daemon.path("more.toml")]);
     let said = String::from_utf8_lossy(&more.stderr).into_owned();
     assert!(said.contains("a way out comes by the daemon's file alone"), "{said}");
+}
+
+#[test]
+fn an_interface_comes_later_where_there_was_one_at_the_start() {
+    let without = networks("tap = 1").replace("[uplink.lan]\ntap = 1\n", "");
+    let daemon = Daemon::run(&(without + HOST));
+    let _a = Station::connect(&daemon.path("a"));
+    daemon.rewrite(&(networks("packet = \"lo\"") + HOST));
+    let said = daemon.ask(&["reload"]).stderr;
+    let said = String::from_utf8_lossy(&said).into_owned();
+    assert!(said.contains("uplink of lan: the calls for interfaces were given up"), "{said}");
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Rings of io_uring that can do what is needed and nothing else, and a stock of them: a program
 //! that may not make any more takes those that it made before.
 //!
-//! Guarantees: a ring takes [`OPERATIONS`], of files that are registered with it, and no other flag;
-//! of the calls that change it the one that exchanges its files. That is set before the ring is
-//! switched on, and the kernel changes it for nobody. So who gets hold of this program can't open
-//! files or reach networks by a ring, which the list of system calls doesn't see.
+//! Guarantees: a ring takes [`OPERATIONS`], of files that are registered with it, and no other
+//! flag; of the calls that change it the one that exchanges its files. That is set before the ring
+//! is switched on, and the kernel changes it for nobody. So who gets hold of this program can't
+//! open files or reach networks by a ring, which the list of system calls doesn't see.
 //!
 //! A ring belongs to the thread that switches it on, and so does the stock.
 
@@ -39,7 +39,8 @@ struct Stock {
 }
 
 thread_local! {
-    static STOCK: RefCell<Stock> = const { RefCell::new(Stock { rings: Vec::new(), is_closed: false }) };
+    static STOCK: RefCell<Stock> =
+        const { RefCell::new(Stock { rings: Vec::new(), is_closed: false }) };
 }
 
 /// Has no more rings made in this thread than these, which are made now. Those that aren't needed

@@ -220,7 +220,9 @@ fn run(arguments: &[String]) -> (Child, Log) {
     begin(command)
 }
 
+/// With backtraces, whose making takes more than errors alone do, also in the sandbox.
 fn begin(mut command: Command) -> (Child, Log) {
+    command.env("RUST_BACKTRACE", "1");
     let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
     let mut lines = BufReader::new(child.stderr.take().expect("it was asked for")).lines();
     let serves = |line: &String| line.starts_with("exitless-io: serves ");
