@@ -161,8 +161,7 @@ impl Home {
             Need::Uplink(asked) => {
                 if matches!(asked.out, Out::Packet(_)) && self.pending.has_no_interfaces {
                     bail!(
-                        "uplink of {}: the calls for interfaces were given up, as there was none at the start; restart the daemon",
-                        asked.switch
+                        "the calls for interfaces were given up, as there was none at the start; restart the daemon"
                     );
                 }
                 Wanted::Uplink(asked.clone())
@@ -206,6 +205,7 @@ impl Home {
                 Err(error) => (Vec::new(), vec![format!("{error:#}")]),
             },
             Need::Uplink(asked) => {
+                let found = found.with_context(|| format!("uplink of {}", asked.switch));
                 let added = found.and_then(|found| match (found.0, found.1.into_iter().next()) {
                     (Found::Uplink, Some(out)) => self.add_uplink(&asked, Some(out)),
                     _ => bail!("the process that opens files can't be understood"),

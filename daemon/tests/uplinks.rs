@@ -334,7 +334,11 @@ fn as_root_ways_out_come_change_and_go_with_the_file() {
     }
     wait_until_up(&pair.0);
     // What interfaces take isn't given up where there is one at the start.
-    let other = format!("[uplink.other]\npacket = \"{}\"\n", pair.0);
+    let other = format!(
+        "[network.other]\nsocket = \"other\"\nswitch = \"other\"\n\
+         [uplink.other]\npacket = \"{}\"\n",
+        pair.0
+    );
     let toml = |out: &str| networks(out) + &other + HOST;
     let tap = |name: &str| toml(&format!("tap = \"{name}\""));
     let daemon = Daemon::run(&tap(&first));
