@@ -62,7 +62,7 @@ pub use error::{Area, Broken, LayoutError};
 pub use framed::{Framed, Seen, Untaken};
 #[cfg(any(test, feature = "log"))]
 pub use logged::{LOG_PAGE, Log, LoggedQueue};
-pub use one::One;
+pub use one::{One, Ones};
 pub use packed::PackedQueue;
 pub use records::{BadRecords, Records};
 pub use split::SplitQueue;

@@ -14,6 +14,8 @@ use crate::{
 use sync::{Ordering, fence};
 use window::{Outside, Span, Window};
 
+mod one;
+
 /// Flags of a descriptor: available if equal to the driver's wrap counter, and the other not;
 /// used if both are equal to the device's.
 const AVAILABLE: u16 = 1 << 7;
@@ -97,13 +99,33 @@ impl<const N: usize> PackedQueue<N> {
 
     #[inline]
     pub(crate) fn take(&mut self, window: &Window, chain: &mut Chain) -> Result<bool, Broken> {
+        let Some(first) = self.first_available()? else { return Ok(false) };
+        self.take_any(window, first, chain)?;
+        Ok(true)
+    }
+
+    /// The descriptor at the next place, if it is available.
+    #[inline]
+    fn first_available(&self) -> Result<Option<Packed>, Broken> {
         // The acquiring load of the first flags orders what is read of the rest of the chain.
-        let word = self.ring.load_u64_acquire(Packed::flags_at(self.next.index))?;
+        let index = self.next.index;
+        let word = self.ring.load_u64_acquire(Packed::flags_at(index))?;
         if !self.is_available(word) {
-            return Ok(false);
+            return Ok(None);
         }
+        Ok(Some(Packed::read(&self.ring, index, word)?))
+    }
+
+    /// Takes the chain that begins with this descriptor.
+    #[inline(never)]
+    fn take_any(
+        &mut self,
+        window: &Window,
+        first: Packed,
+        chain: &mut Chain,
+    ) -> Result<(), Broken> {
         let mut taking = chain.begin(window);
-        let (id, count) = self.walk(word, &mut taking)?;
+        let (id, count) = self.walk(first, &mut taking)?;
         // `N` isn't less than the size.
         match self.in_flight.get_mut(usize::from(id)) {
             Some(in_flight) if id < self.size => {
@@ -117,17 +139,17 @@ impl<const N: usize> PackedQueue<N> {
         taking.finish(id);
         self.outstanding = self.outstanding.wrapping_add(count);
         self.next = self.next.step(count, self.size);
-        Ok(true)
+        Ok(())
     }
 
-    /// Takes the descriptors of the chain that begins with this word: its buffer ID, which is in
+    /// Takes the descriptors of the chain that begins with this one: its buffer ID, which is in
     /// the last one, and how many they are. They are no more than the ring has room for.
     #[inline]
-    fn walk(&self, mut word: u64, chain: &mut Taking<'_>) -> Result<(u16, u16), Broken> {
+    fn walk(&self, mut next: Packed, chain: &mut Taking<'_>) -> Result<(u16, u16), Broken> {
         let mut at = self.next;
         let room = self.size.saturating_sub(self.outstanding);
         for before in 0..room.min(SEGMENTS as u16) {
-            let Packed { address, len, id, flags } = Packed::read(&self.ring, at.index, word)?;
+            let Packed { address, len, id, flags } = next;
             let count = before + 1;
             if flags & INDIRECT != 0 {
                 if !self.indirect || flags & NEXT != 0 || before != 0 {
@@ -141,7 +163,10 @@ impl<const N: usize> PackedQueue<N> {
                 return Ok((id, count));
             }
             at = at.step(1, self.size);
-            word = self.ring.load_u64(Packed::flags_at(at.index))?;
+            if count < room {
+                let word = self.ring.load_u64(Packed::flags_at(at.index))?;
+                next = Packed::read(&self.ring, at.index, word)?;
+            }
         }
         Err(if room < SEGMENTS as u16 { Broken::Overrun } else { Broken::TooLong })
     }
@@ -152,16 +177,22 @@ impl<const N: usize> PackedQueue<N> {
             Some(in_flight) if *in_flight != 0 => core::mem::take(in_flight),
             _ => return,
         };
+        self.outstanding = self.outstanding.wrapping_sub(count);
+        self.write_used(head.0, count, written);
+    }
+
+    /// Writes the used descriptor of a chain of so many places.
+    #[inline(always)]
+    fn write_used(&mut self, id: u16, count: u16, written: u32) {
         let wrap = if self.used.wrap { AVAILABLE | USED } else { 0 };
         let write = if written != 0 { WRITE } else { 0 };
-        let word = Packed::word(written, head.0, wrap | write);
+        let word = Packed::word(written, id, wrap | write);
         // The driver looks at the first one before any behind it, so the first is stored last.
         if self.first.is_none() {
             self.first = Some((self.used.index, word));
         } else {
             wrote(self.ring.store_u64(Packed::flags_at(self.used.index), word));
         }
-        self.outstanding = self.outstanding.wrapping_sub(count);
         self.unpublished = self.unpublished.saturating_add(count);
         self.used = self.used.step(count, self.size);
     }
