@@ -78,9 +78,6 @@ pub fn enter(folders: &Folders, needs: Needs) -> Result<()> {
             eprintln!("exitless-io: this kernel has no Landlock: files aren't restricted");
         }
     }
-    // Errors have a backtrace where RUST_BACKTRACE asks for it. The first one of a process takes a
-    // call that isn't allowed from here on, without which the C library ends the process.
-    drop(std::backtrace::Backtrace::capture());
     restrict_calls(&serving(&needs))
 }
 

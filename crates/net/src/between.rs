@@ -18,7 +18,7 @@ use crate::receive::{Receive, is_for_frames};
 use crate::steer::{FLOW, Steering, flow};
 use crate::switch::{Outcome, price};
 use crate::{LEAST_CHARGE, MAX_FRAME};
-use virtqueue::{Chain, Queue, SplitQueue};
+use virtqueue::{Chain, Ones, Queue};
 use window::{Outside, Span, Window};
 
 /// Where the front ends in a frame.
@@ -149,6 +149,9 @@ impl<const RING: usize> Way<'_, RING> {
                 (Queue::Split(sends), Queue::Split(receives)) => {
                     ways.run(sends, receives, &mut room)
                 }
+                (Queue::Packed(sends), Queue::Packed(receives)) => {
+                    ways.run(sends, receives, &mut room)
+                }
                 (sends, _) => ways.take(sends, &mut room),
             };
             let Stop::Pieces(is_read) = stop else { break stop };
@@ -239,10 +242,10 @@ impl Between<'_> {
 
     /// Takes frames from one queue and puts them into chains of the other.
     #[inline(never)]
-    fn run<const RING: usize>(
+    fn run(
         &mut self,
-        sends: &mut SplitQueue<RING>,
-        receives: &mut SplitQueue<RING>,
+        sends: &mut impl Ones,
+        receives: &mut impl Ones,
         room: &mut Room<'_>,
     ) -> Stop {
         let Sums { mut frames, mut bytes, mut charge } = self.delivered;
@@ -267,10 +270,10 @@ impl Between<'_> {
 
     /// Delivers a frame. Gives its length.
     #[inline(always)]
-    fn frame<const RING: usize>(
+    fn frame(
         &mut self,
-        sends: &mut SplitQueue<RING>,
-        receives: &mut SplitQueue<RING>,
+        sends: &mut impl Ones,
+        receives: &mut impl Ones,
         room: &mut Room<'_>,
     ) -> Result<u32, Stop> {
         let [sending, receiving] = self.windows;

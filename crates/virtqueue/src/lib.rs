@@ -75,7 +75,7 @@ pub use error::{Area, Broken, LayoutError};
 pub use framed::{Framed, Seen, Untaken};
 #[cfg(any(test, feature = "log"))]
 pub use logged::{LOG_PAGE, Log, LoggedQueue};
-pub use one::One;
+pub use one::{One, Ones};
 pub use packed::PackedQueue;
 #[cfg(any(test, feature = "records"))]
 pub use packed_records::PackedRecords;

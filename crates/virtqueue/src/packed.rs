@@ -14,6 +14,8 @@ use crate::{
 use sync::{Ordering, fence};
 use window::{Outside, Span, Window};
 
+mod one;
+
 /// Flags of a descriptor: available if equal to the driver's wrap counter, and the other not;
 /// used if both are equal to the device's.
 const AVAILABLE: u16 = 1 << 7;
@@ -114,21 +116,44 @@ impl<const N: usize> PackedQueue<N> {
         &mut self,
         window: &Window,
         chain: &mut Chain,
-        mut note: impl FnMut(&Packed),
+        note: impl FnMut(&Packed),
     ) -> Result<bool, Broken> {
+        let Some(first) = self.first_available()? else { return Ok(false) };
+        self.take_any(window, first, chain, note)?;
+        Ok(true)
+    }
+
+    /// The descriptor at the next place, if it is available.
+    #[inline]
+    fn first_available(&self) -> Result<Option<Packed>, Broken> {
         // The acquiring load of the first flags orders what is read of the rest of the chain.
-        let mut word = self.ring.load_u64_acquire(Packed::flags_at(self.next.index))?;
+        let index = self.next.index;
+        let word = self.ring.load_u64_acquire(Packed::flags_at(index))?;
         if !self.is_available(word) {
-            return Ok(false);
+            return Ok(None);
         }
+        Ok(Some(Packed::read(&self.ring, index, word)?))
+    }
+
+    /// Takes the chain that begins with this descriptor. `note` is told each one that is read in
+    /// the ring.
+    #[inline(never)]
+    fn take_any(
+        &mut self,
+        window: &Window,
+        first: Packed,
+        chain: &mut Chain,
+        mut note: impl FnMut(&Packed),
+    ) -> Result<(), Broken> {
         let room = self.size.saturating_sub(self.outstanding);
         let mut at = self.next;
         let read = |before| {
+            let mut read = first;
             if before != 0 {
                 at = at.step(1, self.size);
-                word = self.ring.load_u64(Packed::flags_at(at.index))?;
+                let word = self.ring.load_u64(Packed::flags_at(at.index))?;
+                read = Packed::read(&self.ring, at.index, word)?;
             }
-            let read = Packed::read(&self.ring, at.index, word)?;
             note(&read);
             Ok(read)
         };
@@ -147,7 +172,7 @@ impl<const N: usize> PackedQueue<N> {
         taking.finish(id);
         self.outstanding = self.outstanding.wrapping_add(count);
         self.next = self.next.step(count, self.size);
-        Ok(true)
+        Ok(())
     }
 
     /// Reads a chain in flight anew, whose `count` descriptors are told by `read`.
@@ -175,15 +200,21 @@ impl<const N: usize> PackedQueue<N> {
             Some(in_flight) if *in_flight != 0 => core::mem::take(in_flight),
             _ => return,
         };
+        self.outstanding = self.outstanding.wrapping_sub(count);
+        self.write_used(head.0, count, written);
+    }
+
+    /// Writes the used descriptor of a chain of so many places.
+    #[inline(always)]
+    fn write_used(&mut self, id: u16, count: u16, written: u32) {
         let write = if written != 0 { WRITE } else { 0 };
-        let word = Packed::word(written, head.0, self.used.used_flags() | write);
+        let word = Packed::word(written, id, self.used.used_flags() | write);
         // The driver looks at the first one before any behind it, so the first is stored last.
         if self.first.is_none() {
             self.first = Some((self.used.index, word));
         } else {
             self.store(self.used.index, word);
         }
-        self.outstanding = self.outstanding.wrapping_sub(count);
         self.unpublished = self.unpublished.saturating_add(count);
         self.used = self.used.step(count, self.size);
     }

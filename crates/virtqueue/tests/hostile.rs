@@ -7,7 +7,7 @@ mod driver;
 use driver::take_framed;
 use proptest::prelude::*;
 use std::collections::HashSet;
-use virtqueue::{Chain, Features, Head, Layout, Queue, SEGMENTS, State};
+use virtqueue::{Broken, Chain, Features, Head, Layout, One, Ones, Queue, SEGMENTS, State};
 use window::{Memory, Span, Window};
 
 const LEN: u64 = 0x2000;
@@ -31,7 +31,7 @@ enum Step {
         heads: [u8; 4],
     },
     Take,
-    /// The same by [`SplitQueue::take_one`], writable chains or readable ones.
+    /// The same by [`Ones::take_one`], writable chains or readable ones.
     TakeOne(bool),
     TakeFramed,
     Complete {
@@ -42,6 +42,26 @@ enum Step {
     Call,
     Suppress,
     Enable,
+}
+
+fn take_one(
+    queue: &mut Queue,
+    writable: bool,
+    window: &Window,
+    chain: &mut Chain,
+    taken: &mut Result<bool, Broken>,
+) -> Option<One> {
+    if let Queue::Split(split) = queue {
+        return match writable {
+            true => split.take_one::<true>(window, chain, taken),
+            false => split.take_one::<false>(window, chain, taken),
+        };
+    }
+    let Queue::Packed(packed) = queue else { panic!("no other is made here") };
+    match writable {
+        true => packed.take_one::<true>(window, chain, taken),
+        false => packed.take_one::<false>(window, chain, taken),
+    }
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -162,24 +182,27 @@ proptest! {
                         Queue::new(&window, layout, features, queue.state()).unwrap();
                     let mut expected = Chain::new();
                     let whole = other.take(&window, &mut expected);
-                    let Queue::Split(split) = &mut queue else { continue };
                     let mut taken = Ok(false);
-                    let one = if writable {
-                        split.take_one::<true>(&window, &mut chain, &mut taken)
-                    } else {
-                        split.take_one::<false>(&window, &mut chain, &mut taken)
-                    };
+                    let one = take_one(&mut queue, writable, &window, &mut chain, &mut taken);
                     if let Some(one) = one {
                         prop_assert_eq!(Ok(true), whole);
                         if expected.head().index().is_multiple_of(2) {
-                            split.used_one(one, 7);
+                            if let Queue::Split(split) = &mut queue {
+                                split.used_one(one, 7);
+                            } else if let Queue::Packed(packed) = &mut queue {
+                                packed.used_one(one, 7);
+                            }
                             prop_assert_eq!(1, expected.descriptors());
                             other.complete(expected.head(), 7);
                             prop_assert_eq!(other.state(), queue.state());
                             queue.publish();
                             continue;
                         }
-                        split.hold_one(one, writable, &mut chain);
+                        if let Queue::Split(split) = &mut queue {
+                            split.hold_one(one, writable, &mut chain);
+                        } else if let Queue::Packed(packed) = &mut queue {
+                            packed.hold_one(one, writable, &mut chain);
+                        }
                         taken = Ok(true);
                     }
                     prop_assert_eq!(&whole, &taken);

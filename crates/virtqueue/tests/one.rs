@@ -1,7 +1,7 @@
 //! Chains of one buffer: those alone are taken without a chain, and are what the walk takes.
 
 use proptest::prelude::*;
-use virtqueue::{Chain, Features, Layout, Queue, State};
+use virtqueue::{Chain, Features, Layout, Ones, Queue, State};
 use window::{Memory, Window};
 
 const LEN: u64 = 0x4000;

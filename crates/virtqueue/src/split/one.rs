@@ -1,15 +1,12 @@
 //! Chains of one buffer in a split ring.
 use super::SplitQueue;
 use crate::descriptor::{self, INDIRECT, NEXT, WRITE};
-use crate::{Broken, Chain, One};
+use crate::{Broken, Chain, One, Ones};
 use window::Window;
 
-impl<const N: usize> SplitQueue<N> {
-    /// Takes the next chain, if it is of one buffer that lies in the largest region and is
-    /// `WRITABLE`, or else readable. None: `taken` is what [`Queue::take`](crate::Queue::take)
-    /// would have said, and if that is a chain it is in `chain`. Each descriptor is read once.
+impl<const N: usize> Ones for SplitQueue<N> {
     #[inline(always)]
-    pub fn take_one<const WRITABLE: bool>(
+    fn take_one<const WRITABLE: bool>(
         &mut self,
         window: &Window,
         chain: &mut Chain,
@@ -36,6 +33,23 @@ impl<const N: usize> SplitQueue<N> {
         None
     }
 
+    #[inline(always)]
+    fn used_one(&mut self, one: One, written: u32) {
+        self.completed.store(self.used, [one.head.into(), written]);
+        self.used = self.used.wrapping_add(1);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn hold_one(&mut self, one: One, writable: bool, chain: &mut Chain) {
+        if let Some(in_flight) = self.in_flight.get_mut(usize::from(one.head)) {
+            *in_flight = 1;
+        }
+        chain.set_one(one.head, one.span, writable);
+    }
+}
+
+impl<const N: usize> SplitQueue<N> {
     #[inline(never)]
     fn take_any(
         &mut self,
@@ -47,23 +61,5 @@ impl<const N: usize> SplitQueue<N> {
         descriptor::split_chain(window, &self.descriptors, words, head, self.indirect, chain)?;
         self.took(head);
         Ok(true)
-    }
-
-    /// Writes the chain to the ring as used, as [`Queue::complete`](crate::Queue::complete) does.
-    #[inline(always)]
-    pub fn used_one(&mut self, one: One, written: u32) {
-        self.completed.store(self.used, [one.head.into(), written]);
-        self.used = self.used.wrapping_add(1);
-    }
-
-    /// The chain isn't used yet: it is in `chain`, and in flight, as if
-    /// [`Queue::take`](crate::Queue::take) had taken it.
-    #[cold]
-    #[inline(never)]
-    pub fn hold_one(&mut self, one: One, writable: bool, chain: &mut Chain) {
-        if let Some(in_flight) = self.in_flight.get_mut(usize::from(one.head)) {
-            *in_flight = 1;
-        }
-        chain.set_one(one.head, one.span, writable);
     }
 }
