@@ -114,9 +114,14 @@ impl Files {
     }
 
     fn qemu_nbd(&self) -> Program {
+        self.qemu_nbd_as("NORMAL")
+    }
+
+    /// By what GnuTLS calls a priority.
+    fn qemu_nbd_as(&self, priority: &str) -> Program {
         let _ = std::fs::remove_file(self.path("nbd"));
         let credentials = format!(
-            "tls-creds-x509,id=tls,endpoint=server,verify-peer=yes,dir={}",
+            "tls-creds-x509,id=tls,endpoint=server,verify-peer=yes,priority={priority},dir={}",
             self.path("server")
         );
         let (socket, disk) = (self.path("nbd"), self.path("disk"));
@@ -165,6 +170,17 @@ fn qemu_nbd_is_a_server_over_tls_and_is_reconnected_to() {
         try_disk(&mut front);
     }
     drop(server);
+}
+
+#[test]
+#[ignore = "a step of its own in `exitless test`: it needs qemu-nbd"]
+fn a_server_of_tls_1_2_is_used() {
+    let files = Files::new(NAME);
+    let _server = files.qemu_nbd_as("NORMAL:-VERS-TLS1.3");
+    let daemon = Daemon::run(&files.toml());
+    let mut front = FrontEnd::connect(&daemon);
+    front.set_up(0, false);
+    try_disk(&mut front);
 }
 
 /// The new program reads the files again.

@@ -1,7 +1,8 @@
 //! Connections against a server of the test's own that says what it is told to say; `rings` in
-//! front of them.
+//! front of them, and `tls`.
 
 mod rings;
+mod tls;
 
 use super::NbdStore;
 use crate::config::Server;
