@@ -142,7 +142,7 @@ impl Audit {
         let driven: Vec<_> = iommu::domain::attached();
         let own = driven.iter().map(|one| (one.device, one.domain));
         devices.extend(own.map(|(device, domain)| Attached { vm: None, device, domain }));
-        units.iter_mut().for_each(|u| u.owners.sort_unstable_by_key(|o| o.entry));
+        units.iter_mut().for_each(|u| sort::by_key(&mut u.owners, |o| o.entry));
         let vms: Vec<_> = vms.iter().map(|vm| Confined::new(vm, pages)).collect();
         apart(&vms)?;
         Ok(Audit {
