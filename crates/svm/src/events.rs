@@ -37,6 +37,11 @@ pub fn interrupted(info: u64) -> Option<Event> {
     (info & VALID != 0).then_some(Event { kind, vector: info as u8, error_code })
 }
 
+/// The one that is to be raised at the next entry.
+pub fn pending(vmcb: &Vmcb) -> Option<Event> {
+    interrupted(vmcb.event_inj)
+}
+
 /// Is there one at the next entry?
 #[inline]
 pub fn injects(vmcb: &Vmcb) -> bool {

@@ -87,6 +87,9 @@ pub enum Exit {
     Frozen,
     /// There is nothing to do.
     Nothing,
+    /// An instruction of the extension's own, not yet executed: see
+    /// [`VirtualCpu::attempt`](crate::VirtualCpu::attempt).
+    Nesting,
     /// An instruction the guest isn't offered: #UD.
     Undefined,
     /// An instruction the guest isn't allowed: #GP.
