@@ -1,6 +1,7 @@
 //! A control block of L1's (12), which lies in L1's memory.
 
-use svm::vmcb::Segment;
+use core::mem::offset_of;
+use svm::Vmcb;
 
 /// The words of a control block in memory that its owner may change at any moment.
 pub trait Block {
@@ -10,20 +11,22 @@ pub trait Block {
     fn write(&mut self, at: usize, value: u64);
 }
 
-/// The upper half of a word.
-pub(crate) const fn high(word: u64) -> u32 {
-    (word >> 32) as u32
+/// Of the word that has CPL in it, the rest isn't defined.
+pub(crate) const CPL_WORD: usize = offset_of!(Vmcb, cpl) & !7;
+pub(crate) const CPL: u64 = 0xFF << (offset_of!(Vmcb, cpl) % 8 * 8);
+
+/// Copies so many words from `from` on out of a block.
+#[inline(always)]
+pub(crate) fn copy_in<B: Block>(v: &mut Vmcb, block: &B, from: usize, words: usize) {
+    for at in (0..words).map(|n| from + n * 8) {
+        v.set_word(at, block.read(at));
+    }
 }
 
-/// The segment register at `at`, read by two words.
-pub(crate) fn read_segment(block: &dyn Block, at: usize) -> Segment {
-    let (first, base) = (block.read(at), block.read(at + 8));
-    Segment { selector: first as u16, attributes: (first >> 16) as u16, limit: high(first), base }
-}
-
-/// Writes the segment register at `at`.
-pub(crate) fn write_segment(block: &mut dyn Block, at: usize, segment: &Segment) {
-    let Segment { selector, attributes, limit, base } = *segment;
-    block.write(at, u64::from(selector) | u64::from(attributes) << 16 | u64::from(limit) << 32);
-    block.write(at + 8, base);
+/// Copies them into it.
+#[inline(always)]
+pub(crate) fn copy_out<B: Block>(block: &mut B, v: &Vmcb, from: usize, words: usize) {
+    for at in (0..words).map(|n| from + n * 8) {
+        block.write(at, v.word(at));
+    }
 }

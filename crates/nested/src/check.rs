@@ -4,7 +4,6 @@
 //! the CPU doesn't check isn't checked here: such a state harms L2 alone.
 
 use crate::{Control, Offer};
-use svm::vmcb::misc2;
 use svm::{EFER_SVME, Vmcb};
 use thiserror::Error;
 
@@ -68,8 +67,9 @@ pub enum Illegal {
 }
 
 /// Checks L1's wishes.
+#[inline(always)]
 pub(crate) fn control(c: &Control, offer: &Offer) -> Result<(), Illegal> {
-    if c.misc2 & misc2::VMRUN == 0 {
+    if !c.keeps_vmrun() {
         return Err(Illegal::Intercepts);
     }
     if c.asid == 0 {
@@ -91,6 +91,7 @@ pub(crate) fn control(c: &Control, offer: &Offer) -> Result<(), Illegal> {
 }
 
 /// Checks the state of L2, which is in 02 already. Its PAT counts if L1 has nested paging.
+#[inline(always)]
 pub(crate) fn state(v: &Vmcb, nested_paging: bool, offer: &Offer) -> Result<(), Illegal> {
     let Vmcb { efer, cr0, cr3, cr4, dr6, dr7, g_pat, .. } = *v;
     if efer & EFER_SVME == 0 || efer & !offer.efer & !EFER_LMA != 0 {
@@ -117,11 +118,17 @@ pub(crate) fn state(v: &Vmcb, nested_paging: bool, offer: &Offer) -> Result<(), 
             return Err(Illegal::Cr3(cr3));
         }
     }
-    let is_type = |byte: u8| matches!(byte, 0 | 1 | 4..=7);
-    if nested_paging && !g_pat.to_le_bytes().into_iter().all(is_type) {
+    if nested_paging && !is_pat(g_pat) {
         return Err(Illegal::Pat(g_pat));
     }
     Ok(())
+}
+
+/// Is each byte a memory type: 0, 1, 4 to 7?
+fn is_pat(pat: u64) -> bool {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    let is_2_or_3 = pat & 2 * EACH & !(pat >> 1);
+    pat & 0xF8 * EACH == 0 && is_2_or_3 == 0
 }
 
 /// Long mode is on: LMA follows from the other two, whatever the block says.
@@ -140,5 +147,20 @@ fn is_event(event: u64) -> bool {
         // NMI isn't an exception, and those beyond 31 are none.
         3 => vector != 2 && vector < 32,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_pat;
+
+    #[test]
+    fn memory_types_are_known_in_every_byte() {
+        for byte in 0..=u8::MAX {
+            for at in 0..8 {
+                let pat = 0x0007_0406_0106_0504 & !(0xFF << (at * 8)) | u64::from(byte) << (at * 8);
+                assert_eq!(is_pat(pat), matches!(byte, 0 | 1 | 4..=7), "{byte} at {at}");
+            }
+        }
     }
 }

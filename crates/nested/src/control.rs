@@ -3,10 +3,10 @@
 //! A copy, as it was at the last VMRUN: nothing of it changes while L2 runs, whatever L1's other
 //! CPUs write.
 
-use crate::block::{Block, high};
+use crate::block::Block;
 use core::mem::offset_of;
 use svm::Vmcb;
-use svm::vmcb::{int_ctl, misc1};
+use svm::vmcb::{int_ctl, misc2};
 
 /// The groups of fields that L1 may say are unchanged (APM vol. 2, 15.15.3).
 pub(crate) mod clean {
@@ -32,20 +32,21 @@ pub(crate) mod clean {
 
 /// Bit 0 of `nested_control`.
 const NESTED_PAGING: u64 = 1;
+/// Where the words of the intercepts are: registers, events, instructions.
+pub(crate) const INTERCEPTS: [usize; 3] = [
+    offset_of!(Vmcb, intercept_cr_read),
+    offset_of!(Vmcb, intercept_exceptions),
+    offset_of!(Vmcb, intercept_misc2),
+];
+/// The word of the pause filter's two halves.
+pub(crate) const FILTER_WORD: usize = offset_of!(Vmcb, pause_filter_threshold) & !7;
+pub(crate) const FILTER: u64 = 0xFFFF_FFFF << 32;
 
 /// L1's wishes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Control {
-    pub(crate) cr_read: u16,
-    pub(crate) cr_write: u16,
-    pub(crate) dr_read: u16,
-    pub(crate) dr_write: u16,
-    pub(crate) exceptions: u32,
-    pub(crate) misc1: u32,
-    pub(crate) misc2: u32,
-    pub(crate) misc3: u32,
-    pub(crate) pause_filter_threshold: u16,
-    pub(crate) pause_filter_count: u16,
+    pub(crate) intercepts: [u64; 3],
+    pub(crate) filter: u64,
     pub(crate) iopm_base: u64,
     pub(crate) msrpm_base: u64,
     pub(crate) tsc_offset: u64,
@@ -60,20 +61,11 @@ pub struct Control {
 
 impl Control {
     /// Copies what isn't `clean`.
-    pub(crate) fn copy(&mut self, block: &dyn Block, clean: u64) {
+    #[inline(always)]
+    pub(crate) fn copy<B: Block>(&mut self, block: &B, clean: u64) {
         if clean & clean::INTERCEPTS == 0 {
-            let registers = block.read(offset_of!(Vmcb, intercept_cr_read));
-            self.cr_read = registers as u16;
-            self.cr_write = (registers >> 16) as u16;
-            self.dr_read = (registers >> 32) as u16;
-            self.dr_write = (registers >> 48) as u16;
-            let events = block.read(offset_of!(Vmcb, intercept_exceptions));
-            (self.exceptions, self.misc1) = (events as u32, high(events));
-            let instructions = block.read(offset_of!(Vmcb, intercept_misc2));
-            (self.misc2, self.misc3) = (instructions as u32, high(instructions));
-            let filter = block.read(offset_of!(Vmcb, pause_filter_threshold) & !7);
-            self.pause_filter_threshold = (filter >> 32) as u16;
-            self.pause_filter_count = (filter >> 48) as u16;
+            self.intercepts = INTERCEPTS.map(|at| block.read(at));
+            self.filter = block.read(FILTER_WORD);
             self.tsc_offset = block.read(offset_of!(Vmcb, tsc_offset));
         }
         if clean & clean::MAPS == 0 {
@@ -95,6 +87,11 @@ impl Control {
         self.event_inj = block.read(offset_of!(Vmcb, event_inj));
     }
 
+    /// Is VMRUN intercepted?
+    pub(crate) fn keeps_vmrun(&self) -> bool {
+        self.intercepts[2] as u32 & misc2::VMRUN != 0
+    }
+
     /// Does L1 have L2's physical addresses translated?
     pub fn nested_paging(&self) -> bool {
         self.nested_control & NESTED_PAGING != 0
@@ -113,10 +110,5 @@ impl Control {
     /// Are L2's IF and task priority its own, and none of L1's?
     pub fn masks_interrupts(&self) -> bool {
         self.int_ctl & int_ctl::V_INTR_MASKING != 0
-    }
-
-    /// Does a physical interrupt leave L2?
-    pub fn takes_interrupts(&self) -> bool {
-        self.misc1 & misc1::INTR != 0
     }
 }

@@ -3,14 +3,18 @@
 //! What L1 calls clean isn't read again, if 02 has it from the same block. If L1 lies, L2 runs with
 //! what was checked before.
 
-use crate::block::{Block, read_segment};
+use crate::block::{Block, CPL, CPL_WORD, copy_in};
 use crate::check::{self, EFER_LMA, Illegal};
-use crate::control::clean;
+use crate::control::{FILTER, FILTER_WORD, INTERCEPTS, clean};
 use crate::{Control, Offer};
 use core::mem::offset_of;
 use svm::vmcb::int_ctl;
 use svm::{ALWAYS_EXCEPTIONS, ALWAYS_MISC1, ALWAYS_MISC2, Vmcb};
 
+/// What every guest exits for, as words of the intercepts. 01 may let L1 do what L2 may not: set the
+/// virtual GIF, say.
+const ALWAYS: [u64; 3] =
+    [0, ALWAYS_EXCEPTIONS as u64 | (ALWAYS_MISC1 as u64) << 32, ALWAYS_MISC2 as u64];
 /// TLB_CONTROL: drop everything.
 const FLUSH_ALL: u32 = 1;
 /// The parts of `int_ctl` by which a virtual interrupt waits and is let in.
@@ -66,19 +70,29 @@ impl Nest {
         *self = Self::default();
     }
 
-    /// Makes 02 of the block at guest-physical address `address`, whose words are `block`, and of
+    /// What 02 has of the host's from the beginning. Neither L1 nor the CPU ever changes it.
+    pub fn set_up(v02: &mut Vmcb, host: &Host) {
+        v02.asid = host.asid;
+        v02.msrpm_base = host.msrpm_base;
+        v02.iopm_base = host.iopm_base;
+        v02.nested_control = 1;
+        for (at, always) in INTERCEPTS.into_iter().zip(ALWAYS) {
+            v02.set_word(at, always);
+        }
+    }
+
+    /// Makes 02, which was [set up](Self::set_up), of the block at guest-physical address `address`, whose words are `block`, and of
     /// 01. The caller sets `nested_cr3` of 02, and merges the map of MSRs.
     ///
     /// # Errors
     ///
     /// Why VMRUN refuses it. 02 isn't to be run.
-    pub fn enter(
+    pub fn enter<B: Block>(
         &mut self,
         v02: &mut Vmcb,
         v01: &Vmcb,
-        host: &Host,
         offer: &Offer,
-        (address, block): (u64, &dyn Block),
+        (address, block): (u64, &B),
     ) -> Result<Entry, Illegal> {
         let known = self.block == Some(address);
         self.block = None;
@@ -97,7 +111,7 @@ impl Nest {
         v02.efer = v02.efer & !EFER_LMA | lma;
         self.has_hosts_offer =
             !self.control.masks_interrupts() && v01.int_ctl & int_ctl::V_IRQ != 0;
-        self.merge(v02, v01, host);
+        self.merge(v02, v01);
 
         self.block = Some(address);
         let control = &self.control;
@@ -110,23 +124,14 @@ impl Nest {
     }
 
     /// The control area of 02.
-    fn merge(&self, v02: &mut Vmcb, v01: &Vmcb, host: &Host) {
+    #[inline(always)]
+    fn merge(&self, v02: &mut Vmcb, v01: &Vmcb) {
         let c = &self.control;
-        v02.intercept_cr_read = v01.intercept_cr_read | c.cr_read;
-        v02.intercept_cr_write = v01.intercept_cr_write | c.cr_write;
-        v02.intercept_dr_read = v01.intercept_dr_read | c.dr_read;
-        v02.intercept_dr_write = v01.intercept_dr_write | c.dr_write;
-        v02.intercept_exceptions = v01.intercept_exceptions | c.exceptions | ALWAYS_EXCEPTIONS;
-        // 01 may let L1 do what L2 may not: set the virtual GIF, say.
-        v02.intercept_misc1 = v01.intercept_misc1 | c.misc1 | ALWAYS_MISC1;
-        v02.intercept_misc2 = v01.intercept_misc2 | c.misc2 | ALWAYS_MISC2;
-        v02.intercept_misc3 = v01.intercept_misc3 | c.misc3;
-        v02.pause_filter_threshold = c.pause_filter_threshold;
-        v02.pause_filter_count = c.pause_filter_count;
-        v02.iopm_base = host.iopm_base;
-        v02.msrpm_base = host.msrpm_base;
+        for (n, at) in INTERCEPTS.into_iter().enumerate() {
+            v02.set_word(at, v01.word(at) | c.intercepts[n] | ALWAYS[n]);
+        }
+        v02.set_word(FILTER_WORD, c.filter & FILTER);
         v02.tsc_offset = v01.tsc_offset.wrapping_add(c.tsc_offset);
-        v02.asid = host.asid;
         // Without V_INTR_MASKING L2's IF and task priority are L1's: what the host has on offer to
         // L1 is on offer to L2.
         v02.int_ctl = if c.masks_interrupts() {
@@ -138,9 +143,6 @@ impl Nest {
         };
         v02.interrupt_shadow = c.interrupt_shadow & 1;
         v02.event_inj = c.event_inj;
-        v02.nested_control = 1;
-        v02.other_virtualization = 0;
-        v02.clean = 0;
     }
 
     /// After each exit of L2: what the CPU made of the virtual interrupt goes to whose it is.
@@ -157,33 +159,29 @@ impl Nest {
 }
 
 /// The state that VMRUN loads, but for PAT.
-fn copy_state(v: &mut Vmcb, block: &dyn Block, clean: u64) {
+#[inline(always)]
+fn copy_state<B: Block>(v: &mut Vmcb, block: &B, clean: u64) {
     if clean & clean::SEGMENTS == 0 {
-        v.es = read_segment(block, offset_of!(Vmcb, es));
-        v.cs = read_segment(block, offset_of!(Vmcb, cs));
-        v.ss = read_segment(block, offset_of!(Vmcb, ss));
-        v.ds = read_segment(block, offset_of!(Vmcb, ds));
-        v.cpl = (block.read(offset_of!(Vmcb, cpl) & !7) >> (offset_of!(Vmcb, cpl) % 8 * 8)) as u8;
+        // ES, CS, SS, DS.
+        copy_in(v, block, offset_of!(Vmcb, es), 8);
+        v.set_word(CPL_WORD, block.read(CPL_WORD) & CPL);
     }
     if clean & clean::TABLES == 0 {
-        v.gdtr = read_segment(block, offset_of!(Vmcb, gdtr));
-        v.idtr = read_segment(block, offset_of!(Vmcb, idtr));
+        copy_in(v, block, offset_of!(Vmcb, gdtr), 2);
+        copy_in(v, block, offset_of!(Vmcb, idtr), 2);
     }
     if clean & clean::CONTROL == 0 {
         v.efer = block.read(offset_of!(Vmcb, efer));
-        v.cr4 = block.read(offset_of!(Vmcb, cr4));
-        v.cr3 = block.read(offset_of!(Vmcb, cr3));
-        v.cr0 = block.read(offset_of!(Vmcb, cr0));
+        // CR4, CR3, CR0.
+        copy_in(v, block, offset_of!(Vmcb, cr4), 3);
     }
     if clean & clean::DEBUG == 0 {
-        v.dr7 = block.read(offset_of!(Vmcb, dr7));
-        v.dr6 = block.read(offset_of!(Vmcb, dr6));
+        copy_in(v, block, offset_of!(Vmcb, dr7), 2);
     }
     if clean & clean::CR2 == 0 {
         v.cr2 = block.read(offset_of!(Vmcb, cr2));
     }
-    v.rflags = block.read(offset_of!(Vmcb, rflags));
-    v.rip = block.read(offset_of!(Vmcb, rip));
+    copy_in(v, block, offset_of!(Vmcb, rflags), 2);
     v.rsp = block.read(offset_of!(Vmcb, rsp));
     v.rax = block.read(offset_of!(Vmcb, rax));
 }

@@ -8,13 +8,18 @@ use thiserror::Error;
 
 /// Words of a permission map of MSRs.
 pub const MSR_WORDS: usize = 1024;
+/// Words of a page.
+const PAGE_WORDS: usize = 512;
 /// More words than any map of 01's opens something in.
 const MOST: usize = 32;
 
 /// The words of 01's map in which something is open.
 #[derive(Clone, Debug)]
 pub struct OpenWords {
+    /// In ascending order.
     words: [(u16, u64); MOST],
+    /// How many there are in the map's first page, and in all.
+    first: usize,
     count: usize,
 }
 
@@ -30,20 +35,26 @@ impl OpenWords {
     ///
     /// If there are too many.
     pub fn of(map: &[u64; MSR_WORDS]) -> Result<Self, TooMany> {
-        let mut open = OpenWords { words: [(0, 0); MOST], count: 0 };
+        let mut open = OpenWords { words: [(0, 0); MOST], first: 0, count: 0 };
         for (at, word) in map.iter().enumerate().filter(|(_, word)| **word != u64::MAX) {
             *open.words.get_mut(open.count).ok_or(TooMany)? = (at as u16, *word);
             open.count += 1;
+            open.first += usize::from(at < PAGE_WORDS);
         }
         Ok(open)
     }
 
-    /// Merges L1's map, whose words `theirs` gives, into the one that L2 runs by. That one had
-    /// nothing open at first, and never anything but by this.
-    pub fn merge(&self, merged: &mut [u64; MSR_WORDS], theirs: &dyn Fn(usize) -> u64) {
-        for &(at, own) in &self.words[..self.count] {
-            let at = usize::from(at);
-            merged[at] = own | theirs(at);
+    /// Merges L1's map into the one that L2 runs by. `theirs` gives a word of a page of it, by the
+    /// page and the word's place there. The map had nothing open at first, and never anything but
+    /// by this.
+    #[inline(always)]
+    pub fn merge(&self, merged: &mut [u64; MSR_WORDS], theirs: impl Fn(usize, usize) -> u64) {
+        let (first, second) = self.words[..self.count].split_at(self.first.min(self.count));
+        for (page, words) in [first, second].into_iter().enumerate() {
+            for &(at, own) in words {
+                let at = usize::from(at) % MSR_WORDS;
+                merged[at] = own | theirs(page, at % PAGE_WORDS);
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::Control;
 use svm::Vmcb;
-use svm::vmcb::{exit, misc1};
+use svm::vmcb::exit;
 
 /// Vector of a machine check.
 const MACHINE_CHECK: u32 = 18;
@@ -34,7 +34,7 @@ pub trait PermissionMaps {
 
 impl Control {
     /// Whose the exit in 02 is. `msr`: ECX of L2.
-    pub fn owner(&self, v: &Vmcb, msr: u32, maps: &dyn PermissionMaps) -> Owner {
+    pub fn owner<M: PermissionMaps>(&self, v: &Vmcb, msr: u32, maps: &M) -> Owner {
         let code = v.exit_code as u32;
         let wanted = match code {
             // The host's means to get its core back.
@@ -55,27 +55,13 @@ impl Control {
     /// Does L1 intercept what has this exit code? The codes below 0xC0 are numbered like the bits
     /// (APM vol. 2, appendix C).
     pub fn has(&self, code: u32) -> bool {
-        let word = match code / 32 {
-            0 => u32::from(self.cr_read) | u32::from(self.cr_write) << 16,
-            1 => u32::from(self.dr_read) | u32::from(self.dr_write) << 16,
-            2 => self.exceptions,
-            3 => self.misc1,
-            4 => self.misc2,
-            5 => self.misc3,
-            _ => 0,
-        };
-        word >> (code % 32) & 1 != 0
-    }
-
-    /// Is a virtual interrupt of L1's own, or the window for one, what L1 waits for?
-    pub fn waits_for_window(&self) -> bool {
-        self.misc1 & misc1::VINTR != 0
+        self.intercepts.get(code as usize / 64).is_some_and(|word| word >> (code % 64) & 1 != 0)
     }
 }
 
 /// Is any port of the access closed in L1's map (15.10.2)? `info`: of the exit. Ports beyond the
 /// last one have bits of their own.
-fn is_closed_port(info: u64, maps: &dyn PermissionMaps) -> bool {
+fn is_closed_port<M: PermissionMaps>(info: u64, maps: &M) -> bool {
     let port = (info >> 16 & 0xFFFF) as u32;
     let size = (info >> 4 & 7) as u32;
     let bits = u32::from(maps.ports(port / 8)) >> (port % 8);
@@ -83,7 +69,7 @@ fn is_closed_port(info: u64, maps: &dyn PermissionMaps) -> bool {
 }
 
 /// Is the access closed in L1's map (15.11)? Registers without a bit are.
-fn is_closed_msr(msr: u32, write: bool, maps: &dyn PermissionMaps) -> bool {
+fn is_closed_msr<M: PermissionMaps>(msr: u32, write: bool, maps: &M) -> bool {
     let (range, first) = match msr {
         0..RANGE => (0, 0),
         0xC000_0000..0xC000_2000 => (1, 0xC000_0000),

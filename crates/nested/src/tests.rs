@@ -60,6 +60,13 @@ pub fn zeroed() -> Box<Vmcb> {
     Box::new(Vmcb::new_zeroed())
 }
 
+/// 02 before the first VMRUN.
+pub fn fresh() -> Box<Vmcb> {
+    let mut v = zeroed();
+    Nest::set_up(&mut v, &HOST);
+    v
+}
+
 /// A block of the host's for L1, as simple as it can be.
 pub fn hosts() -> Box<Vmcb> {
     let mut v = zeroed();
@@ -85,8 +92,8 @@ pub fn taken() -> Box<Vmcb> {
 
 /// VMRUN of this block, by an L1 that runs its first.
 pub fn run(block: &Vmcb) -> (Result<crate::Entry, Illegal>, Box<Vmcb>) {
-    let mut v02 = zeroed();
-    let entry = Nest::new().enter(&mut v02, &hosts(), &HOST, &offer(), (AT, &InMemory::of(block)));
+    let mut v02 = fresh();
+    let entry = Nest::new().enter(&mut v02, &hosts(), &offer(), (AT, &InMemory::of(block)));
     (entry, v02)
 }
 

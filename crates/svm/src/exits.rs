@@ -67,8 +67,8 @@ pub fn decode(v: &mut Vmcb, features: &Features, in_service: impl Fn(u8) -> bool
         exit::DR4_WRITE..=exit::DR7_WRITE => Exit::Emulator(Quirk::DebugControl),
         exit::FERR_FREEZE => Exit::Frozen,
         exit::RDPMC => Exit::Forbidden,
-        exit::INVLPGA | exit::VMRUN | exit::VMLOAD..=exit::SKINIT => Exit::Nesting,
-        exit::RDPRU | exit::MONITOR..=exit::MWAIT_ARMED => Exit::Undefined,
+        exit::INVLPGA | exit::RDPRU => Exit::Undefined,
+        exit::VMRUN..=exit::SKINIT | exit::MONITOR..=exit::MWAIT_ARMED => Exit::Undefined,
         exit::NPF => Exit::NestedFault {
             address: info2,
             fetch: info1 & 16 != 0,

@@ -112,6 +112,22 @@ pub struct Vmcb {
     _6e8: [u8; 0x918],
 }
 
+impl Vmcb {
+    /// The 8 bytes at `at`, a multiple of 8 below 4096.
+    #[inline(always)]
+    pub fn word(&self, at: usize) -> u64 {
+        let words: &[u64; 512] = zerocopy::transmute_ref!(self);
+        words[at / 8]
+    }
+
+    /// Sets them.
+    #[inline(always)]
+    pub fn set_word(&mut self, at: usize, value: u64) {
+        let words: &mut [u64; 512] = zerocopy::transmute_mut!(self);
+        words[at / 8] = value;
+    }
+}
+
 const _: () = assert!(core::mem::size_of::<Vmcb>() == 4096);
 const _: () = assert!(core::mem::offset_of!(Vmcb, pause_filter_count) == 0x3E);
 const _: () = assert!(core::mem::offset_of!(Vmcb, iopm_base) == 0x40);

@@ -155,7 +155,7 @@ pub trait VirtualCpu: decode::Registers {
     /// Drops what the core may have cached of the guest's nested translations.
     fn flush_translations(&mut self);
 
-    /// After [`Exit::Nesting`]: carries the instruction out, but for stepping over it.
+    /// After [`Exit::Undefined`]: carries the instruction out, but for stepping over it.
     fn attempt(&mut self, memory: &dyn GuestPages) -> Attempt;
     /// As [`VirtualCpu::enter`], but enters the guest's inner guest: after [`Attempt::Enter`] until
     /// the guest goes on.

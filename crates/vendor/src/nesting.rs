@@ -9,7 +9,7 @@ pub trait GuestPages {
     fn page(&self, gpa: u64) -> Option<u64>;
 }
 
-/// An instruction of the extension's was executed by the guest.
+/// An instruction of the extension's, or one that isn't offered, was executed by the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attempt {
     /// It raises an exception, which is injected.

@@ -7,9 +7,9 @@ proptest! {
     /// The state goes back as it is, and comes in again as it went; nothing else is written.
     #[test]
     fn state_goes_back(first in any_taken(), now in any_taken(), code in 0_u32..0xC0, int_info: u64) {
-        let (mut nest, mut v02, mut v01) = (Nest::new(), zeroed(), hosts());
+        let (mut nest, mut v02, mut v01) = (Nest::new(), fresh(), hosts());
         let mut block = InMemory::of(&first);
-        prop_assert!(nest.enter(&mut v02, &v01, &HOST, &offer(), (AT, &block)).is_ok());
+        prop_assert!(nest.enter(&mut v02, &v01, &offer(), (AT, &block)).is_ok());
         // L2 ran.
         (v02.es, v02.cs, v02.ss, v02.ds, v02.cpl) = (now.es, now.cs, now.ss, now.ds, now.cpl);
         (v02.gdtr, v02.idtr) = (now.gdtr, now.idtr);
@@ -38,7 +38,7 @@ proptest! {
         // And again, all of it called clean.
         block.words[0xC0 / 8] = u64::MAX;
         let before = (v02.cr0, v02.cr3, v02.cs, v02.idtr, v02.rip, v02.rsp);
-        prop_assert!(nest.enter(&mut v02, &v01, &HOST, &offer(), (AT, &block)).is_ok());
+        prop_assert!(nest.enter(&mut v02, &v01, &offer(), (AT, &block)).is_ok());
         prop_assert_eq!((v02.cr0, v02.cr3, v02.cs, v02.idtr, v02.rip, v02.rsp), before);
     }
 }
@@ -56,7 +56,7 @@ fn a_refused_block_keeps_its_state() {
 
 #[test]
 fn an_invalid_exit_is_as_wide_as_the_manual_has_it() {
-    let mut v02 = zeroed();
+    let mut v02 = fresh();
     v02.exit_code = 0xFFFF_FFFF;
     assert_eq!(Told::of(&v02, 0xFFFF_FFFF, 0).code, u64::MAX);
 }

@@ -72,10 +72,11 @@ fn bits_and_codes_go_together() {
 
 #[test]
 fn a_write_to_cr0_may_be_selective() {
-    let mut control = Control { misc1: misc1::CR0_SELECTIVE, ..Control::default() };
+    let mut control = Control::default();
+    control.intercepts[1] = u64::from(misc1::CR0_SELECTIVE) << 32;
     let exit = left(exit::CR0_SELECTIVE);
     assert_eq!(control.owner(&exit, 0, &OPEN), Owner::L1(exit::CR0_SELECTIVE));
-    control.cr_write = 1;
+    control.intercepts[0] = 1 << 16;
     assert_eq!(control.owner(&exit, 0, &OPEN), Owner::L1(0x10));
 }
 

@@ -94,9 +94,9 @@ fn the_pat_of_l1_counts_without_nested_paging() {
 
 #[test]
 fn a_refused_block_is_read_anew() {
-    let (mut nest, mut v02, v01) = (Nest::new(), zeroed(), hosts());
+    let (mut nest, mut v02, v01) = (Nest::new(), fresh(), hosts());
     let mut block = InMemory::of(&taken());
-    let mut enter = |block: &InMemory| nest.enter(&mut v02, &v01, &HOST, &offer(), (AT, block));
+    let mut enter = |block: &InMemory| nest.enter(&mut v02, &v01, &offer(), (AT, block));
     assert!(enter(&block).is_ok());
     let mut bad = taken();
     bad.cr4 = 1 << 12;

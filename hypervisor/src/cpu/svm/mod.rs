@@ -27,7 +27,7 @@ pub use supported::supported;
 pub use svm::Outline;
 use svm::maps::{self, Map};
 use svm::{EFER_SVME, Maps, Setup, Vcpu, Vmcb};
-use switch::switch;
+use switch::{InnerBlocks, switch, switch_inner};
 
 const VM_HSAVE_PA: u32 = 0xC001_0117;
 
@@ -114,7 +114,8 @@ impl SvmCpu {
         let mut outline = Outline::new(page, setup, takes, completions_exit, pm_timer);
         let nesting = match offer {
             Some(offer) => {
-                let mut nesting = Box::new(Nesting::new(offer, setup.features, &msrs)?);
+                let mut nesting =
+                    Box::new(Nesting::new(offer, setup.features, &msrs, nested_root)?);
                 outline = outline.with_inner(nesting.outline(nested_root));
                 Some(nesting)
             }
@@ -420,9 +421,11 @@ impl VirtualCpu for SvmCpu {
         let Some(page) = self.nesting.as_deref_mut().and_then(Nesting::block) else {
             return Entry::Aborted;
         };
+        let own = core::ptr::from_mut::<Vmcb>(self.vcpu.vmcb) as u64;
+        let blocks = InnerBlocks { own, inner: page, host: self.host_vmcb };
         // SAFETY: as in `enter`; what L2 can change outside of its memory is what L1 can, and the
         // tables by which it runs map no more than L1's.
-        if !unsafe { switch(&mut self.vcpu.registers, page, self.host_vmcb, requests) } {
+        if !unsafe { switch_inner(&mut self.vcpu.registers, &blocks, requests) } {
             return Entry::Aborted;
         }
         Entry::Exited

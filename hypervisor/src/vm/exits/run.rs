@@ -186,11 +186,7 @@ impl<C: VirtualCpu> Vcpu<C> {
                 self.cpu.inject(UNDEFINED, None);
                 Ok(Reason::Hypercall)
             }
-            Exit::Nesting => self.nesting(),
-            Exit::Undefined => {
-                self.cpu.inject(UNDEFINED, None);
-                Ok(Reason::RefusedInstruction)
-            }
+            Exit::Undefined => self.nesting(),
             Exit::Forbidden => {
                 self.cpu.inject(GENERAL_PROTECTION, Some(0));
                 Ok(Reason::RefusedInstruction)

@@ -45,8 +45,7 @@ impl Nesting {
         memory: &dyn GuestPages,
         (gpa, page): (u64, u64),
     ) -> Result<(), Illegal> {
-        let entry =
-            self.nest.enter(self.inner, v01, &self.host, &self.offer, (gpa, &InPage(page)))?;
+        let entry = self.nest.enter(self.inner, v01, &self.offer, (gpa, &InPage(page)))?;
         self.inner.nested_cr3 = match entry.nested_cr3 {
             None => v01.nested_cr3,
             // Nothing is known of tables of other formats.
@@ -75,32 +74,29 @@ impl Nesting {
             self.inner.intercept_cr_write |= CR8;
         }
         self.block = Some(page);
-        loaded::carry(self.inner, v01);
         Ok(())
     }
 
     /// L2's map of MSRs: of L1's that is in force, and of the one in its memory.
+    #[inline(always)]
     fn merge_msrs(&mut self, v01: &Vmcb, memory: &dyn GuestPages) {
-        let at = self.open.iter().position(|(map, _)| *map == v01.msrpm_base);
-        if at != Some(self.made_of) {
+        if self.open.get(self.made_of).is_none_or(|(map, _)| *map != v01.msrpm_base) {
+            // Another mode of L1's: what was open by the other map is closed.
             self.msrs.fill(u64::MAX);
+            let at = self.open.iter().position(|(map, _)| *map == v01.msrpm_base);
+            self.made_of = at.unwrap_or(usize::MAX);
         }
-        let Some((at, (_, open))) = at.and_then(|at| Some((at, self.open.get(at)?))) else {
-            self.made_of = usize::MAX;
-            return;
-        };
+        let Some((_, open)) = self.open.get(self.made_of) else { return };
         let (base, _) = self.nest.control().maps();
-        let pages = [0, 4096].map(|at| memory.page(base.wrapping_add(at)).map(InPage));
-        open.merge(self.msrs, &|n| {
-            // What isn't memory is all ones.
-            pages[(n / 512).min(1)].as_ref().map_or(u64::MAX, |page| page.read(n % 512 * 8))
-        });
-        self.made_of = at;
+        // What isn't memory is all ones, as the map of ports is.
+        let page = |at| InPage(memory.page(base.wrapping_add(at)).unwrap_or(self.host.iopm_base));
+        let pages = [page(0), page(4096)];
+        open.merge(self.msrs, |page, at| pages[page].read(at * 8));
     }
 }
 
 impl SvmCpu {
-    /// After an exit for one of them.
+    /// After an exit for one of them, or for another instruction that nobody is offered.
     pub(in crate::cpu::svm) fn attempt_one(&mut self, memory: &dyn GuestPages) -> Attempt {
         let v01 = &*self.vcpu.vmcb;
         let real = v01.cr0 & CR0_PE == 0 || v01.rflags & RFLAGS_VM != 0;
@@ -108,7 +104,8 @@ impl SvmCpu {
             return self.refuse(UNDEFINED, None);
         }
         let (privilege, code) = (v01.cpl, v01.exit_code as u32);
-        if code == exit::SKINIT {
+        let offered = matches!(code, exit::INVLPGA | exit::VMRUN | exit::VMLOAD..=exit::CLGI);
+        if !offered {
             return self.refuse(UNDEFINED, None);
         }
         if privilege != 0 {

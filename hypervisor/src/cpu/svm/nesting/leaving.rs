@@ -8,7 +8,7 @@ use super::memory::{InPage, Maps, Words, composed};
 use crate::cpu::svm::SvmCpu;
 use delivery::{DeliveryFault, Event, Raised, VectorSet, classify};
 use nested::tables::{Access, walk};
-use nested::{Owner, Told, host_state, loaded};
+use nested::{Owner, Told, host_state};
 use svm::Vmcb;
 use svm::vmcb::{exit, misc1};
 use vendor::{GuestPages, Inner, Notice};
@@ -41,7 +41,6 @@ impl Nesting {
         let interrupted = event.map_or(0, svm::injected);
         let told = Told::of(self.inner, code, interrupted);
         self.nest.leave(self.inner, &told, &mut InPage(page));
-        loaded::carry(v01, self.inner);
         host_state(v01);
     }
 

@@ -22,14 +22,17 @@ fn address(memory: &dyn GuestPages, gpa: u64) -> Option<u64> {
 pub struct InPage(pub u64);
 
 impl Block for InPage {
+    #[inline(always)]
     fn read(&self, at: usize) -> u64 {
-        // SAFETY: whoever makes one has the address from `GuestPages`; the word is in the page.
-        unsafe { ((self.0 | at as u64 & 0xFF8) as *const u64).read_volatile() }
+        // Added, since the CPU adds. SAFETY: whoever makes one has the address from `GuestPages`;
+        // the word is in the page.
+        unsafe { ((self.0 + (at as u64 & 0xFF8)) as *const u64).read_volatile() }
     }
 
+    #[inline(always)]
     fn write(&mut self, at: usize, value: u64) {
         // SAFETY: as in `read`; no Rust reference to guest memory exists.
-        unsafe { ((self.0 | at as u64 & 0xFF8) as *mut u64).write_volatile(value) }
+        unsafe { ((self.0 + (at as u64 & 0xFF8)) as *mut u64).write_volatile(value) }
     }
 }
 

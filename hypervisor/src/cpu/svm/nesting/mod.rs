@@ -71,8 +71,13 @@ pub struct Nesting {
 }
 
 impl Nesting {
-    /// Of a vCPU whose maps of MSRs are these. None: memory ran out.
-    pub fn new(offer: Offer, features: Features, own: &[u64; Map::ALL.len()]) -> Option<Self> {
+    /// Of a vCPU whose maps of MSRs and nested tables are these. None: memory ran out.
+    pub fn new(
+        offer: Offer,
+        features: Features,
+        own: &[u64; Map::ALL.len()],
+        nested_root: u64,
+    ) -> Option<Self> {
         let inner = pages(size_of::<Vmcb>(), 0)?;
         let (msrs, ports) = (pages(maps::MSR_BYTES, 0xFF)?, pages(maps::PORT_BYTES, 0xFF)?);
         // SAFETY: just allocated with these sizes, aligned, identity-mapped, and ours; all zeroes
@@ -80,6 +85,9 @@ impl Nesting {
         let (inner, msrs) =
             unsafe { (&mut *(inner as *mut Vmcb), &mut *(msrs as *mut [u64; MSR_WORDS])) };
         let msrpm_base = core::ptr::from_mut(msrs) as u64;
+        let host = Host { asid: ADDRESS_SPACE, msrpm_base, iopm_base: ports };
+        Nest::set_up(inner, &host);
+        inner.nested_cr3 = nested_root;
         let mut open = Vec::with_capacity(own.len());
         for map in own {
             // SAFETY: of this size and aligned; it doesn't change any more.
@@ -89,7 +97,7 @@ impl Nesting {
         Some(Nesting {
             nest: Nest::new(),
             inner,
-            host: Host { asid: ADDRESS_SPACE, msrpm_base, iopm_base: ports },
+            host,
             offer,
             features,
             msrs,
@@ -131,6 +139,7 @@ impl Nesting {
     }
 
     /// Physical address of the control block by which L2 is to run.
+    #[inline]
     pub fn block(&mut self) -> Option<u64> {
         self.block.map(|_| core::ptr::from_mut::<Vmcb>(self.inner) as u64)
     }
