@@ -127,8 +127,8 @@ pub(crate) fn state(v: &Vmcb, nested_paging: bool, offer: &Offer) -> Result<(), 
 /// Is each byte a memory type: 0, 1, 4 to 7?
 fn is_pat(pat: u64) -> bool {
     const EACH: u64 = 0x0101_0101_0101_0101;
-    let is_2_or_3 = pat & 2 * EACH & !(pat >> 1);
-    pat & 0xF8 * EACH == 0 && is_2_or_3 == 0
+    let is_2_or_3 = pat & (2 * EACH) & !(pat >> 1);
+    pat & (0xF8 * EACH) == 0 && is_2_or_3 == 0
 }
 
 /// Long mode is on: LMA follows from the other two, whatever the block says.

@@ -44,6 +44,12 @@ impl OpenWords {
         Ok(open)
     }
 
+    /// Is anything open in this page of the map?
+    #[inline(always)]
+    pub fn is_in(&self, page: usize) -> bool {
+        if page == 0 { self.first > 0 } else { self.count > self.first }
+    }
+
     /// Merges L1's map into the one that L2 runs by. `theirs` gives a word of a page of it, by the
     /// page and the word's place there. The map had nothing open at first, and never anything but
     /// by this.

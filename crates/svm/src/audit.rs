@@ -174,6 +174,14 @@ impl audit::Outline for Outline {
         }
     }
 
+    fn has_inner(&self) -> bool {
+        self.inner.is_some()
+    }
+
+    fn inner_tables(&self, word: impl Fn(u64) -> u64) -> Option<audit::InnerTables> {
+        self.inner?.tables(word)
+    }
+
     fn control_block(&self) -> u64 {
         self.vmcb
     }

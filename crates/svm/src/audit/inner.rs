@@ -5,7 +5,9 @@ use crate::maps::{self, Map};
 use crate::vcpu::{ALWAYS_EXCEPTIONS, ALWAYS_MISC1, ALWAYS_MISC2};
 use crate::vmcb::{Vmcb, int_ctl};
 use core::mem::offset_of;
-use vendor::audit::Finding;
+use paging::Nested;
+use paging::audit::Outline;
+use vendor::audit::{Finding, InnerTables};
 
 const WORD: usize = 8;
 
@@ -27,6 +29,13 @@ pub struct Inner {
 impl Inner {
     /// How many parts there are.
     pub const PARTS: u32 = 3;
+
+    /// The tables by which it runs now, if they are the host's for it.
+    pub(super) fn tables(&self, word: impl Fn(u64) -> u64) -> Option<InnerTables> {
+        let root = word(self.vmcb + offset_of!(Vmcb, nested_cr3) as u64);
+        let is_frame = (self.frames.0..self.frames.1).contains(&root);
+        is_frame.then(|| InnerTables { outline: Outline::new(Nested, root), frames: self.frames })
+    }
 
     /// Looks at one. `open`: whether a bit of a map of MSRs is open in any of the guest's.
     pub(super) fn audit(
@@ -165,6 +174,14 @@ mod tests {
         (0..Inner::PARTS).for_each(|part| assert_eq!(look(part, &own), Ok(())));
         own.insert(INNER.vmcb + 0xB0, INNER.nested_root);
         assert_eq!(look(0, &own), Ok(()), "without nested tables of the guest's");
+    }
+
+    #[test]
+    fn the_tables_are_those_that_begin_in_its_frames() {
+        let tables = |root| INNER.tables(|at| if at == INNER.vmcb + 0xB0 { root } else { 0 });
+        assert!(tables(INNER.nested_root).is_none(), "its own");
+        assert!(tables(INNER.frames.1).is_none());
+        assert_eq!(tables(INNER.frames.0).map(|tables| tables.frames), Some(INNER.frames));
     }
 
     #[test]

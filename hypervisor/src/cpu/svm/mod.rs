@@ -116,7 +116,7 @@ impl SvmCpu {
             Some(offer) => {
                 let mut nesting =
                     Box::new(Nesting::new(offer, setup.features, &msrs, nested_root)?);
-                outline = outline.with_inner(nesting.outline(nested_root));
+                outline = outline.with_inner(nesting.outline());
                 Some(nesting)
             }
             None => None,

@@ -13,6 +13,7 @@
 //! is wrong for a moment only.
 
 mod driven;
+mod inner;
 mod read;
 mod vcpus;
 
@@ -236,6 +237,7 @@ impl Audit {
             | Finding::Dma { vm, .. }
             | Finding::Device { vm, .. }
             | Finding::Controls { vm, .. }
+            | Finding::Inner { vm, .. }
             | Finding::Source { vm, .. } => Some(vm),
             Finding::Driven { device, .. } if is_new => return Driven::cut_off(device),
             Finding::Driven { .. } => return,

@@ -7,6 +7,7 @@
 use crate::cpu::vendor::{Attempt, Entry, GuestPages, Inner, Notice, VirtualCpu};
 use crate::cpu::{rdtsc, x2apic};
 use crate::vm::Vcpu;
+use crate::vm::exits::code_pages::Site;
 use crate::vm::memory::Memory;
 use crate::vm::stop::{Fault, Stop};
 use core::sync::atomic::AtomicU32;
@@ -68,7 +69,7 @@ impl<C: VirtualCpu> Vcpu<C> {
                 Ok(Reason::Nesting)
             }
             Attempt::Enter(opcode) => {
-                self.skip(&opcode);
+                self.skip_often(Site::InnerEntry, &opcode);
                 self.run_inner()
             }
         }

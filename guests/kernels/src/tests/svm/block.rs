@@ -15,6 +15,7 @@ pub const EXIT_INFO_2: usize = 0x80;
 pub const NESTED: usize = 0x90;
 pub const EVENT_INJ: usize = 0xA8;
 pub const NESTED_CR3: usize = 0xB0;
+pub const CLEAN: usize = 0xC0;
 pub const IDTR: usize = 0x480;
 pub const EFER: usize = 0x4D0;
 pub const CR4: usize = 0x548;

@@ -11,7 +11,7 @@ use crate::{boot::Boot, console::check, console::println, cpu, idt, x2apic};
 use core::sync::atomic::Ordering::SeqCst;
 
 const SEED: u64 = 0x0E81_71E5_5000_0511;
-const ROUNDS: u64 = 3000;
+const ROUNDS: u64 = 1500;
 /// Blocks are right but for so many words at the most.
 const WRONG: u64 = 6;
 const TIMER: u8 = 0x52;
@@ -122,7 +122,7 @@ pub fn hostile(test: &str, _: &Boot) {
             }
             // The tables change under what is kept of them, and clean bits lie.
             FIRST.0[again * 7].store(entry(&mut random), SeqCst);
-            guest.block().put(0xC0, random.number());
+            guest.block().put(block::CLEAN, random.number());
             if random.number().is_multiple_of(4) {
                 guest.block().put(block::ASID, random.number());
             }

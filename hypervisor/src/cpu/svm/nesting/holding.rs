@@ -1,5 +1,6 @@
 //! Interrupts of L1 held back: by the task priority, wherever the vCPU's mode keeps that.
 
+use super::Nesting;
 use crate::cpu::svm::SvmCpu;
 use vendor::VirtualCpu as _;
 
@@ -9,8 +10,11 @@ const HOLDS_ALL: u8 = 0xFF;
 impl SvmCpu {
     /// Interrupts are held back from here on.
     pub(super) fn hold_interrupts(&mut self) {
+        if self.nesting.as_deref().is_none_or(Nesting::holds) {
+            return;
+        }
         let priority = self.task_priority();
-        if let Some(nesting) = self.nesting.as_deref_mut().filter(|n| n.held.is_none()) {
+        if let Some(nesting) = self.nesting.as_deref_mut() {
             nesting.held = Some(priority);
             self.set_task_priority(HOLDS_ALL);
         }

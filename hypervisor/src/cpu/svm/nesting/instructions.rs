@@ -89,9 +89,13 @@ impl Nesting {
         let Some((_, open)) = self.open.get(self.made_of) else { return };
         let (base, _) = self.nest.control().maps();
         // What isn't memory is all ones, as the map of ports is.
-        let page = |at| InPage(memory.page(base.wrapping_add(at)).unwrap_or(self.host.iopm_base));
-        let pages = [page(0), page(4096)];
-        open.merge(self.msrs, |page, at| pages[page].read(at * 8));
+        let closed = self.host.iopm_base;
+        let page = |n: u64| match open.is_in(n as usize) {
+            true => memory.page(base.wrapping_add(n * 4096)).unwrap_or(closed),
+            false => closed,
+        };
+        let pages = [page(0), page(1)];
+        open.merge(self.msrs, |page, at| InPage(pages[page]).read(at * 8));
     }
 }
 

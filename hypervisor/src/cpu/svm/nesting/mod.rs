@@ -59,6 +59,8 @@ pub struct Nesting {
     open: Vec<(u64, OpenWords)>,
     shadow: Shadow,
     frames: Frames,
+    /// The root of L1's own tables.
+    own_root: u64,
     /// The machine's address of L1's control block, 12, while L2 is current.
     block: Option<u64>,
     /// The task priority, while L1's global interrupt flag is clear, or L1 holds interrupts back
@@ -104,6 +106,7 @@ impl Nesting {
             made_of: 0,
             open,
             shadow: Shadow::new(),
+            own_root: nested_root,
             frames: Frames::new(FRAMES)?,
             block: None,
             held: None,
@@ -112,14 +115,14 @@ impl Nesting {
         })
     }
 
-    /// What another core looks at. `nested_root`: of L1's tables.
-    pub fn outline(&mut self, nested_root: u64) -> Inner {
+    /// What another core looks at.
+    pub fn outline(&mut self) -> Inner {
         Inner {
             vmcb: core::ptr::from_mut::<Vmcb>(self.inner) as u64,
             asid: self.host.asid,
             maps: (self.host.msrpm_base, self.host.iopm_base),
             frames: self.frames.range,
-            nested_root,
+            nested_root: self.own_root,
         }
     }
 
@@ -160,6 +163,8 @@ impl Nesting {
     #[inline(never)]
     pub fn reset(&mut self) {
         self.nest.forget();
+        // Before its frames are another tree's.
+        self.inner.nested_cr3 = self.own_root;
         self.shadow.clear(&mut self.frames);
         self.flush();
         (self.block, self.held, self.on) = (None, None, false);
