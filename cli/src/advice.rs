@@ -267,6 +267,7 @@ mod tests {
                 interfaces: vec![],
                 interrupts: None,
                 reset: OnReset::Stop,
+                nested: false,
             }
         }
     }

@@ -58,6 +58,7 @@ mod tests {
             interfaces: vec![],
             interrupts: None,
             reset: plan::OnReset::Stop,
+            nested: false,
         };
         let image = BootImage::new(&Plan::new(vec![vm])).unwrap();
         let bytes = fs::read(image.path()).unwrap();

@@ -19,6 +19,7 @@ fn plan(memory: u64, devices: &[&str]) -> Plan<()> {
         interfaces: vec![],
         interrupts: None,
         reset: OnReset::Stop,
+        nested: false,
     }])
 }
 

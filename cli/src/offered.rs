@@ -265,6 +265,7 @@ mod tests {
             interfaces: vec![],
             interrupts: None,
             reset: OnReset::Stop,
+            nested: false,
         }
     }
 

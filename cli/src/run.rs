@@ -217,6 +217,7 @@ impl Args {
                     interfaces: vec![],
                     interrupts: self.interrupts,
                     reset: if self.no_reboot { OnReset::Stop } else { OnReset::Restart },
+                    nested: false,
                 };
                 load::files(Plan::new(vec![vm]), Path::new(""))
             }

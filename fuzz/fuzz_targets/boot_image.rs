@@ -179,6 +179,7 @@ impl VmInput<'_> {
                 .get(self.interrupts as usize % (1 + Policy::ALL.len()))
                 .copied(),
             reset: OnReset::ALL[self.reset as usize % OnReset::ALL.len()].1,
+            nested: false,
         }
     }
 }

@@ -48,6 +48,7 @@ fuzz_target!(|input: Input| {
         max_basic: input.max_basic,
         max_extended: input.max_extended,
         ledger_page: input.ledger_page,
+        svm: None,
     };
     let shown = filter(leaf, input.subleaf, physical, &vcpu);
     assert_eq!(filter(leaf, input.subleaf, shown, &vcpu), shown);

@@ -16,6 +16,7 @@ struct Input {
     microcode: u64,
     arch_capabilities: Option<u64>,
     lfence_serializes: bool,
+    svm: bool,
     accesses: Vec<(Place, u64)>,
     efer: (u32, u32, u32, Vec<(u64, bool)>),
 }
@@ -41,6 +42,7 @@ fuzz_target!(|input: Input| {
         microcode: input.microcode,
         arch_capabilities: input.arch_capabilities,
         lfence_serializes: input.lfence_serializes,
+        svm: input.svm,
     });
     let mut before = all(&msrs);
     for (place, value) in input.accesses {

@@ -6,6 +6,7 @@
 
 use crate::Reason;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 use serde::{Deserialize, Serialize};
 
 /// First field of a [`Page`]: "EXITLEDG" read as a little-endian number.
@@ -162,7 +163,7 @@ impl Counters {
     pub fn by_reason(&self) -> Vec<(Reason, u64)> {
         let mut v: Vec<_> =
             Reason::ALL.iter().map(|r| (*r, self.of(*r))).filter(|(_, n)| *n > 0).collect();
-        v.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
+        sort::by_key(&mut v, |(reason, n)| (Reverse(*n), *reason));
         v
     }
 }

@@ -87,6 +87,12 @@ reasons! {
     /// A load or store to the page of the local APIC's registers in xAPIC mode, unless it is an
     /// EOI, an interrupt command or for the timer.
     ApicPage = "apic-page",
+    /// An instruction by which a guest runs guests of its own: VMRUN and the like.
+    Nesting = "nesting",
+    /// A guest of the guest's was left, and the guest was told.
+    NestedReflected = "nested-reflected",
+    /// A guest of the guest's touched memory whose translation wasn't there yet.
+    NestedFill = "nested-fill",
 }
 
 #[cfg(test)]

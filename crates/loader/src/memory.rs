@@ -28,7 +28,7 @@ impl Memory {
         let mut ram: Vec<Range<u64>> = Vec::new();
         let mut taken = Vec::new();
         let mut regions = machine.regions.to_vec();
-        regions.sort_unstable_by_key(|region| region.start);
+        sort::by_key(&mut regions, |region| region.start);
         for region in regions {
             let end = region.start.saturating_add(region.len).min(LIMIT);
             if region.start >= end {

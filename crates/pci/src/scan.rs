@@ -48,7 +48,7 @@ pub fn scan(config: &impl Config, segment: u16, buses: RangeInclusive<u8>) -> Ve
             }
         }
     }
-    scan.found.sort_by_key(|f| f.bdf);
+    sort::by_key(&mut scan.found, |f| f.bdf);
     scan.found
 }
 

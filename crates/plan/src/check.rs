@@ -11,7 +11,7 @@ use alloc::{
     format,
     string::{String, ToString},
 };
-use proto::frame::MAX_VMS;
+use proto::{Policy, frame::MAX_VMS};
 
 /// The highest core a plan may name.
 pub const MAX_CORE: u32 = 1023;
@@ -92,6 +92,17 @@ pub enum Problem {
         "other vCPUs run on core {0}, too, and \"direct\" gives its local APIC away; use \"eli\", or a core of its own"
     )]
     DirectShared(u32),
+    /// A VM that runs guests of its own, where others run, too.
+    #[error(
+        "other vCPUs run on core {0}, too, and a VM that runs guests of its own has its cores to itself; give it another core"
+    )]
+    NestedShared(u32),
+    /// A VM that runs guests of its own, with a policy for which that isn't made.
+    #[error(
+        "a VM that runs guests of its own takes its interrupts as \"direct\" has it, not \"{}\"; leave interrupts out, or say \"direct\"",
+        .0.label()
+    )]
+    NestedPolicy(Policy),
     /// A core that serves devices and is to run a guest.
     #[error(
         "core {core} is VM `{}`'s; a sidecore runs no guest, so give one of them another core", Shown(.by)

@@ -19,6 +19,7 @@ fn vm(name: &str, core: u32) -> Vm<()> {
         interfaces: vec![],
         interrupts: None,
         reset: OnReset::Stop,
+        nested: false,
     }
 }
 
@@ -62,6 +63,19 @@ fn what_just_keeps_to_every_limit_passes() {
     plan.networks[1].macs = macs(1, 65);
     let problem = Problem::ManyMacs { macs: 65, vfs: 64 };
     assert_eq!(plan.check().unwrap_err().problem, problem);
+}
+
+#[test]
+fn a_vm_with_guests_of_its_own_has_its_cores_and_its_interrupts() {
+    for interrupts in [None, Some(Policy::Direct)] {
+        let mut plan = two();
+        (plan.vms[1].nested, plan.vms[1].interrupts) = (true, interrupts);
+        assert_eq!(plan.check(), Ok(()));
+    }
+    let shared = sentence(|vm| (vm.nested, vm.cpus) = (true, vec![1]));
+    assert!(shared.contains("nested: other vCPUs run on core 1, too"), "{shared}");
+    let policy = sentence(|vm| (vm.nested, vm.interrupts) = (true, Some(Policy::Eli)));
+    assert!(policy.contains("as \"direct\" has it, not \"eli\""), "{policy}");
 }
 
 #[test]

@@ -56,7 +56,7 @@ const HOST_KEYS: [&str; 8] = [
 /// Whose consoles the screen shows unless the file names a VM.
 const EVERY_VM: &str = "all";
 const NETWORK_KEYS: [&str; 4] = ["vfs", "macs", "uplink", "coalesce"];
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 13] = [
     "cpus",
     "weight",
     "limit",
@@ -69,6 +69,7 @@ const KEYS: [&str; 12] = [
     "network",
     "interrupts",
     "reset",
+    "nested",
 ];
 /// Memory of a VM that says nothing about it.
 pub const DEFAULT_MEMORY: u64 = 1 << 30;
@@ -274,6 +275,7 @@ impl Reader<'_> {
             interfaces: Vec::new(),
             interrupts: None,
             reset: OnReset::default(),
+            nested: false,
         };
         for (key, value) in in_file_order(table) {
             let Some(known) = KEYS.iter().find(|k| *k == key.get_ref()) else {
@@ -302,6 +304,7 @@ impl Reader<'_> {
                     let needed = "\"restart\" or \"stop\"";
                     read.reset = field.one_of(&OnReset::ALL, needed, Problem::Reset)?;
                 }
+                "nested" => read.nested = field.flag()?,
                 _ => {
                     let text = field.string("a policy in quotes, such as \"auto\"")?;
                     read.interrupts = field.within(parse_choice(text))?;

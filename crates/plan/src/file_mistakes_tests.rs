@@ -49,7 +49,7 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
         ),
         (
             "[vm.a]\nkernel='k'\ncolour = 1\n",
-            "vm.toml:3: [vm.a]: unknown key `colour`; known are cpus, weight, limit, memory, kernel, initrd, cmdline, devices, disk, network, interrupts, reset",
+            "vm.toml:3: [vm.a]: unknown key `colour`; known are cpus, weight, limit, memory, kernel, initrd, cmdline, devices, disk, network, interrupts, reset, nested",
         ),
         (
             "[vm.a]\ncpus = 1\n",

@@ -104,6 +104,7 @@ fn every_key_is_read() {
         }],
         interrupts: Some(Policy::Eli),
         reset: OnReset::Stop,
+        nested: false,
     };
     let host = Host {
         iommu_faults: Protection::Limit,
@@ -115,6 +116,19 @@ fn every_key_is_read() {
     };
     let (vms, networks, sidecores) = (vec![vm], vec![network], vec![3, 4]);
     assert_eq!(plan, Ok(Plan { vms, networks, sidecores, slice_us: 500, host }));
+}
+
+#[test]
+fn a_vm_may_run_guests_of_its_own_where_the_file_says_so() {
+    let nested = |says: &str| {
+        parse("f", &format!("[vm.web]\nkernel='k'\ncpus=[1]\n{says}\n"))
+            .map(|plan| plan.vms[0].nested)
+    };
+    assert_eq!(
+        [nested(""), nested("nested=true"), nested("nested=false")].map(Result::unwrap),
+        [false, true, false]
+    );
+    assert!(nested("nested='yes'").is_err());
 }
 
 #[test]

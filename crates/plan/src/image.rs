@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 
 const MAGIC: [u8; 8] = *b"EXITLESS";
 /// Of what is described above; another one isn't read.
-pub const VERSION: u32 = 14;
+pub const VERSION: u32 = 15;
 const HEADER: usize = 32;
 /// More than the largest plan that passes [`Plan::check`]; bounds what a damaged
 /// image can make the reader allocate.
@@ -202,6 +202,7 @@ fn by_ref<B>(plan: &Plan<B>) -> Plan<&B> {
         interfaces: vm.interfaces.clone(),
         interrupts: vm.interrupts,
         reset: vm.reset,
+        nested: vm.nested,
     });
     Plan {
         vms: vms.collect(),

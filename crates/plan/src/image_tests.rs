@@ -106,6 +106,7 @@ prop_compose! {
             interfaces: interfaces.iter().skip(i).step_by(initrds.len()).take(4).cloned().collect(),
             interrupts: policies[i].checked_sub(1).map(|i| Policy::ALL[i]),
             reset: OnReset::Stop,
+            nested: false,
         });
         let macs = macs.into_iter().map(|[b, c, d, e, f]| Mac([2, b, c, d, e, f])).collect();
         let uplink = interfaces.first().map(|one| one.switch.clone());
@@ -139,6 +140,7 @@ fn one(kernel: &[u8]) -> Plan<Vec<u8>> {
         interfaces: vec![],
         interrupts: None,
         reset: OnReset::Stop,
+        nested: false,
     }])
 }
 

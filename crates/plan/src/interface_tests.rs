@@ -30,6 +30,7 @@ fn vm(name: &str, core: u32, interfaces: Vec<Interface>) -> Vm<()> {
         interfaces,
         interrupts: None,
         reset: OnReset::Stop,
+        nested: false,
     }
 }
 

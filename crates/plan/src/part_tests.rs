@@ -34,6 +34,7 @@ fn vm(name: &str, core: u32, disks: Vec<Disk<()>>) -> Vm<()> {
         interfaces: vec![],
         interrupts: None,
         reset: OnReset::Stop,
+        nested: false,
     }
 }
 

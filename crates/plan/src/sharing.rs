@@ -141,8 +141,16 @@ impl<F> Plan<F> {
             if shares > 1 && vm.interrupts == Some(Policy::Direct) {
                 return Err(("interrupts", Problem::DirectShared(core)));
             }
+            if shares > 1 && vm.nested {
+                return Err(("nested", Problem::NestedShared(core)));
+            }
         }
-        Ok(())
+        match vm.interrupts {
+            Some(policy) if vm.nested && policy != Policy::Direct => {
+                Err(("nested", Problem::NestedPolicy(policy)))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -52,6 +52,8 @@ pub struct Vm<F = Blob> {
     pub interrupts: Choice,
     /// The consequence of a reset of its own.
     pub reset: OnReset,
+    /// Whether it may run guests of its own.
+    pub nested: bool,
 }
 
 /// The consequence of a guest's resetting itself.
@@ -143,6 +145,7 @@ impl<F> Plan<F> {
                 interfaces: vm.interfaces,
                 interrupts: vm.interrupts,
                 reset: vm.reset,
+                nested: vm.nested,
             })
         });
         Ok(Plan { vms: vms.collect::<Result<_, E>>()?, networks, sidecores, slice_us, host })

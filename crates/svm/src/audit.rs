@@ -8,11 +8,14 @@
 //! writes none of these words, so memory has what the host wrote. Doesn't see what the processor
 //! has cached of the block.
 
+mod inner;
+
 use crate::maps::{self, Map, Open};
 use crate::vcpu::{ALWAYS_MISC1, ALWAYS_MISC2, CUT, CUT_INTERCEPTS, GENERAL_PROTECTION, Setup};
 use crate::vmcb::{Vmcb, int_ctl, misc1};
 use core::mem::offset_of;
 use delivery::Mode;
+pub use inner::Inner;
 use vendor::audit::{self, Finding};
 
 /// Words that are read at once are of so many bytes.
@@ -26,6 +29,7 @@ pub struct Outline {
     completions_exit: bool,
     pm_timer: Option<u16>,
     takes: Mode,
+    inner: Option<Inner>,
 }
 
 impl Outline {
@@ -39,8 +43,16 @@ impl Outline {
         completions_exit: bool,
         pm_timer: Option<u16>,
     ) -> Self {
-        Outline { vmcb, setup, completions_exit, pm_timer, takes }
+        Outline { vmcb, setup, completions_exit, pm_timer, takes, inner: None }
     }
+
+    /// The same of a vCPU that may run guests of its own, by this.
+    pub fn with_inner(self, inner: Inner) -> Self {
+        Outline { inner: Some(inner), ..self }
+    }
+
+    /// The parts that every vCPU has.
+    const OWN_PARTS: u32 = 2 + Map::ALL.len() as u32;
 
     fn audit_block(&self, word: impl Fn(u64) -> u64) -> Result<(), Finding> {
         let Setup { nested_root, asid, maps, shared, .. } = self.setup;
@@ -147,15 +159,27 @@ fn differs<I: Iterator<Item = usize>>(
 
 impl audit::Outline for Outline {
     fn parts(&self) -> u32 {
-        2 + Map::ALL.len() as u32
+        Self::OWN_PARTS + self.inner.map_or(0, |_| Inner::PARTS)
     }
 
     fn audit(&self, part: u32, word: impl Fn(u64) -> u64) -> Result<(), Finding> {
+        if let Some((inner, part)) = self.inner.zip(part.checked_sub(Self::OWN_PARTS)) {
+            let open = |bit| inner::in_any(bit, self.completions_exit, self.setup.shared);
+            return inner.audit(part, open, word);
+        }
         match part.checked_sub(2).and_then(|map| Map::ALL.get(map as usize)) {
             Some(map) => self.audit_msrs(*map, word),
             None if part == 0 => self.audit_block(word),
             None => self.audit_ports(word),
         }
+    }
+
+    fn has_inner(&self) -> bool {
+        self.inner.is_some()
+    }
+
+    fn inner_tables(&self, word: impl Fn(u64) -> u64) -> Option<audit::InnerTables> {
+        self.inner?.tables(word)
     }
 
     fn control_block(&self) -> u64 {

@@ -26,6 +26,9 @@ pub fn injected(event: Event) -> u64 {
 
 /// The event that EXITINTINFO tells of; the other bits mean nothing if the highest is clear.
 pub fn interrupted(info: u64) -> Option<Event> {
+    if info & VALID == 0 {
+        return None;
+    }
     let kind = match info >> 8 & 7 {
         INTERRUPT => EventKind::Interrupt,
         NMI => EventKind::Nmi,
@@ -34,7 +37,12 @@ pub fn interrupted(info: u64) -> Option<Event> {
         _ => return None,
     };
     let error_code = (info & ERROR_CODE != 0).then_some((info >> 32) as u32);
-    (info & VALID != 0).then_some(Event { kind, vector: info as u8, error_code })
+    Some(Event { kind, vector: info as u8, error_code })
+}
+
+/// The one that is to be raised at the next entry.
+pub fn pending(vmcb: &Vmcb) -> Option<Event> {
+    interrupted(vmcb.event_inj)
 }
 
 /// Is there one at the next entry?

@@ -92,8 +92,8 @@ pub fn decode(v: &mut Vmcb, features: &Features, in_service: impl Fn(u8) -> bool
     }
 }
 
-/// The event that was being delivered.
-fn event(v: &Vmcb, features: &Features, in_service: impl Fn(u8) -> bool) -> Option<Event> {
+/// The event that was being delivered. `in_service`: as in [`decode`].
+pub fn event(v: &Vmcb, features: &Features, in_service: impl Fn(u8) -> bool) -> Option<Event> {
     let reported = events::interrupted(v.exit_int_info)?;
     Some(if features.emulated { emulator::true_event(reported, in_service) } else { reported })
 }

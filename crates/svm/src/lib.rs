@@ -19,12 +19,13 @@ mod registers;
 mod start;
 mod state;
 mod vcpu;
-mod vmcb;
+pub mod vmcb;
 
-pub use audit::Outline;
-pub use exits::{is_halt, is_msr_write};
+pub use audit::{Inner, Outline};
+pub use events::{injected, pending};
+pub use exits::{event, is_halt, is_msr_write};
 pub use features::Features;
 pub use registers::GeneralRegisters;
 pub use state::EFER_SVME;
-pub use vcpu::{Maps, Setup, Vcpu};
+pub use vcpu::{ALWAYS_EXCEPTIONS, ALWAYS_MISC1, ALWAYS_MISC2, Maps, Setup, Vcpu};
 pub use vmcb::Vmcb;

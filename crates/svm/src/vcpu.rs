@@ -19,7 +19,8 @@ pub(crate) const GENERAL_PROTECTION: u8 = 13;
 const ALIGNMENT_CHECK: u8 = 17;
 const MACHINE_CHECK: u8 = 18;
 
-pub(crate) const ALWAYS_MISC1: u32 = misc1::NMI
+/// Word 3 of the intercepts: those that every guest has.
+pub const ALWAYS_MISC1: u32 = misc1::NMI
     | misc1::INIT
     | misc1::CR0_SELECTIVE
     | misc1::RDPMC
@@ -31,7 +32,8 @@ pub(crate) const ALWAYS_MISC1: u32 = misc1::NMI
     | misc1::TASK_SWITCH
     | misc1::FERR_FREEZE
     | misc1::SHUTDOWN;
-pub(crate) const ALWAYS_MISC2: u32 = misc2::VMRUN
+/// Word 4 of the intercepts: those that every guest has.
+pub const ALWAYS_MISC2: u32 = misc2::VMRUN
     | misc2::VMMCALL
     | misc2::VMLOAD
     | misc2::VMSAVE
@@ -47,7 +49,7 @@ pub(crate) const ALWAYS_MISC2: u32 = misc2::VMRUN
 
 /// #DB and #AC can recur without end inside the delivery of an event, where nothing but an
 /// intercept gets the core back (CVE-2015-8104, CVE-2015-5307); #MC is the host's.
-pub(crate) const ALWAYS_EXCEPTIONS: u32 = 1 << DEBUG | 1 << ALIGNMENT_CHECK | 1 << MACHINE_CHECK;
+pub const ALWAYS_EXCEPTIONS: u32 = 1 << DEBUG | 1 << ALIGNMENT_CHECK | 1 << MACHINE_CHECK;
 
 /// The instructions that show or change the IDT's limit. Writes to CR0, which decides the size of a
 /// gate, exit always.

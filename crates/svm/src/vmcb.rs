@@ -1,11 +1,10 @@
 //! The virtual machine control block (APM vol. 2, appendix B): the layout and the bits
 //! that are used, nothing of what they are used for.
 
-use zerocopy::{FromZeros, Immutable, KnownLayout};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// A segment register in the state-save area.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromZeros, Immutable, KnownLayout)]
-#[cfg_attr(test, derive(zerocopy::IntoBytes))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Segment {
     /// The value that was loaded.
@@ -26,8 +25,7 @@ impl Segment {
 }
 
 /// Control area and state-save area, one page. Fields have the names and meanings of the manual.
-#[derive(FromZeros, Immutable, KnownLayout)]
-#[cfg_attr(test, derive(zerocopy::IntoBytes))]
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[allow(missing_docs, reason = "the names are the manual's")]
 #[repr(C, align(4096))]
 pub struct Vmcb {
@@ -41,7 +39,9 @@ pub struct Vmcb {
     /// SVM and other instructions, word 4.
     pub intercept_misc2: u32,
     pub intercept_misc3: u32,
-    _018: [u8; 0x28],
+    _018: [u8; 0x24],
+    pub pause_filter_threshold: u16,
+    pub pause_filter_count: u16,
     pub iopm_base: u64,
     pub msrpm_base: u64,
     pub tsc_offset: u64,
@@ -112,7 +112,24 @@ pub struct Vmcb {
     _6e8: [u8; 0x918],
 }
 
+impl Vmcb {
+    /// The 8 bytes at `at`, a multiple of 8 below 4096.
+    #[inline(always)]
+    pub fn word(&self, at: usize) -> u64 {
+        let words: &[u64; 512] = zerocopy::transmute_ref!(self);
+        words[at / 8]
+    }
+
+    /// Sets them.
+    #[inline(always)]
+    pub fn set_word(&mut self, at: usize, value: u64) {
+        let words: &mut [u64; 512] = zerocopy::transmute_mut!(self);
+        words[at / 8] = value;
+    }
+}
+
 const _: () = assert!(core::mem::size_of::<Vmcb>() == 4096);
+const _: () = assert!(core::mem::offset_of!(Vmcb, pause_filter_count) == 0x3E);
 const _: () = assert!(core::mem::offset_of!(Vmcb, iopm_base) == 0x40);
 const _: () = assert!(core::mem::offset_of!(Vmcb, asid) == 0x58);
 const _: () = assert!(core::mem::offset_of!(Vmcb, int_ctl) == 0x60);
@@ -141,6 +158,7 @@ pub mod misc1 {
     pub const INTR: u32 = 1 << 0;
     pub const NMI: u32 = 1 << 1;
     pub const INIT: u32 = 1 << 3;
+    pub const VINTR: u32 = 1 << 4;
     pub const CR0_SELECTIVE: u32 = 1 << 5;
     pub const SIDT: u32 = 1 << 6;
     pub const LIDT: u32 = 1 << 10;
@@ -148,6 +166,7 @@ pub mod misc1 {
     pub const CPUID: u32 = 1 << 18;
     pub const IRET: u32 = 1 << 20;
     pub const INVD: u32 = 1 << 22;
+    pub const PAUSE: u32 = 1 << 23;
     pub const HLT: u32 = 1 << 24;
     pub const INVLPGA: u32 = 1 << 26;
     pub const IOIO: u32 = 1 << 27;
@@ -182,6 +201,8 @@ pub mod int_ctl {
     pub const V_IRQ: u64 = 1 << 8;
     pub const PRIORITY_SHIFT: u64 = 16;
     pub const V_INTR_MASKING: u64 = 1 << 24;
+    /// V_IGN_TPR: the task priority doesn't hold it back.
+    pub const IGNORES_PRIORITY: u64 = 1 << 20;
     /// Virtual GIF and NMI, x2AVIC and AVIC: enabled.
     pub const VIRTUALIZED: u64 = 1 << 25 | 1 << 26 | 1 << 30 | 1 << 31;
     pub const VECTOR_SHIFT: u64 = 32;
@@ -216,6 +237,10 @@ pub mod exit {
     pub const SHUTDOWN: u32 = 0x7F;
     pub const VMRUN: u32 = 0x80;
     pub const VMMCALL: u32 = 0x81;
+    pub const VMLOAD: u32 = 0x82;
+    pub const VMSAVE: u32 = 0x83;
+    pub const STGI: u32 = 0x84;
+    pub const CLGI: u32 = 0x85;
     pub const SKINIT: u32 = 0x86;
     pub const WBINVD: u32 = 0x89;
     pub const MONITOR: u32 = 0x8A;
@@ -259,14 +284,27 @@ mod tests {
             },
             {
                 use misc2::*;
-                [VMRUN, VMMCALL, SKINIT, WBINVD, MONITOR, MWAIT_ARMED, XSETBV, RDPRU]
+                [
+                    VMRUN,
+                    VMMCALL,
+                    VMLOAD,
+                    VMSAVE,
+                    STGI,
+                    CLGI,
+                    SKINIT,
+                    WBINVD,
+                    MONITOR,
+                    MWAIT_ARMED,
+                    XSETBV,
+                    RDPRU,
+                ]
             },
         );
         assert_eq!(
             misc1.map(u32::trailing_zeros),
             [0, 1, 5, 6, 10, 15, 18, 20, 22, 24, 26, 27, 28, 29, 30, 31]
         );
-        assert_eq!(misc2.map(u32::trailing_zeros), [0, 1, 6, 9, 10, 12, 13, 14]);
+        assert_eq!(misc2.map(u32::trailing_zeros), [0, 1, 2, 3, 4, 5, 6, 9, 10, 12, 13, 14]);
         assert!(misc1.iter().chain(&misc2).all(|bit| bit.is_power_of_two()));
         assert_eq!(
             misc1.map(|bit| 0x60 + bit.trailing_zeros()),
@@ -294,6 +332,10 @@ mod tests {
             [
                 e::VMRUN,
                 e::VMMCALL,
+                e::VMLOAD,
+                e::VMSAVE,
+                e::STGI,
+                e::CLGI,
                 e::SKINIT,
                 e::WBINVD,
                 e::MONITOR,
@@ -304,7 +346,6 @@ mod tests {
         );
         // Those that no exit code is looked for of.
         assert_eq!(misc1::INIT, 1 << 3);
-        assert_eq!([misc2::VMLOAD, misc2::VMSAVE, misc2::STGI, misc2::CLGI], [4, 8, 16, 32]);
         assert_eq!(misc2::MWAIT, 1 << 11);
     }
 

@@ -17,6 +17,19 @@ pub trait Outline {
     fn audit(&self, part: u32, word: impl Fn(u64) -> u64) -> Result<(), Finding>;
     /// Physical address of its control block.
     fn control_block(&self) -> u64;
+    /// May it run guests of its own?
+    fn has_inner(&self) -> bool;
+    /// The tables of the host's by which they run now; none: by the guest's own.
+    fn inner_tables(&self, word: impl Fn(u64) -> u64) -> Option<InnerTables>;
+}
+
+/// The tables by which the guests of a guest run, which the vCPU's core changes without a lock.
+#[derive(Clone, Copy, Debug)]
+pub struct InnerTables {
+    /// Where they begin.
+    pub outline: paging::audit::Outline<paging::Nested>,
+    /// Where all frames are that they may have: the first, and behind the last.
+    pub frames: (u64, u64),
 }
 
 /// A finding: something that must not be.

@@ -87,7 +87,8 @@ pub enum Exit {
     Frozen,
     /// There is nothing to do.
     Nothing,
-    /// An instruction the guest isn't offered: #UD.
+    /// An instruction the guest isn't offered: #UD. Or one of the extension's own, which some are:
+    /// [`VirtualCpu::attempt`](crate::VirtualCpu::attempt) knows.
     Undefined,
     /// An instruction the guest isn't allowed: #GP.
     Forbidden,

@@ -18,12 +18,14 @@
 
 pub mod audit;
 mod exit;
+mod nesting;
 mod start;
 pub mod xsave;
 
 use core::sync::atomic::AtomicU32;
 use delivery::{Event, Mode};
 pub use exit::{Exit, PortAccess, Quirk};
+pub use nesting::{Attempt, GuestPages, Inner, Notice};
 use paging::walk::Paging;
 pub use start::{PAT_AT_RESET, Start};
 
@@ -154,4 +156,16 @@ pub trait VirtualCpu: decode::Registers {
     fn set_tsc(&mut self, value: u64);
     /// Drops what the core may have cached of the guest's nested translations.
     fn flush_translations(&mut self);
+
+    /// After [`Exit::Undefined`]: carries the instruction out, but for stepping over it.
+    fn attempt(&mut self, memory: &dyn GuestPages) -> Attempt;
+    /// As [`VirtualCpu::enter`], but enters the guest's inner guest: after [`Attempt::Enter`] until
+    /// the guest goes on.
+    fn enter_inner(&mut self, requests: &AtomicU32) -> Entry;
+    /// Why the inner guest was left; to be asked once for each time.
+    fn inner_exit(&mut self, memory: &dyn GuestPages) -> Inner;
+    /// Leaves the inner guest for this, if the guest wants that. True: the guest goes on.
+    fn notify(&mut self, notice: Notice) -> bool;
+    /// Is it the inner guest that is to run?
+    fn runs_inner(&self) -> bool;
 }

@@ -149,7 +149,7 @@ impl<const N: usize> Records<N> {
                 self.recorded[usize::from(head)] = true;
             }
         }
-        left.sort_unstable_by_key(|(counter, _)| core::cmp::Reverse(*counter));
+        sort::by_key(&mut left, |(counter, _)| core::cmp::Reverse(*counter));
         self.counter = left.first().map_or(0, |(counter, _)| *counter).wrapping_add(1);
         self.left = left.into_iter().map(|(_, head)| head).collect();
     }

@@ -150,7 +150,7 @@ impl Window {
             end = guest + len;
             *place = *region;
         }
-        window.regions.sort_unstable_by_key(|region| core::cmp::Reverse(region.len));
+        sort::by_key(&mut window.regions, |region| core::cmp::Reverse(region.len));
         Ok(window)
     }
 

@@ -16,6 +16,7 @@ pub mod x2apic;
 
 pub use ::vendor;
 pub use control::apic_id;
+pub use nested::Offer as VendorOffer;
 pub use parking::{park, run_on};
 pub use percpu::{NO_VM, PerCpu, all, count, find, get, this};
 pub use setup::{fiber_stack, init, setup_boot_cpu};

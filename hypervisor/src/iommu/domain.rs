@@ -104,7 +104,7 @@ impl HostDomain {
         }
         let domain = Domain { id: DomainId(self.id), root, levels: format.levels() as u8 };
         let mut frames = self.frames.all.clone();
-        frames.sort_unstable();
+        sort::by_key(&mut frames, |frame| *frame);
         let (outline, mapped) = (self.table.outline(), self.mapped.clone());
         all.push(Confinement { device, domain, outline, frames, mapped });
         attach(device, self.id, root, format)

@@ -83,7 +83,7 @@ impl Pci {
     /// Every function, in the order of segments, buses, devices and functions.
     pub fn scan(&self) -> Vec<Function> {
         let mut segments: Vec<_> = self.ecams.iter().map(|ecam| ecam.segment).collect();
-        segments.sort_unstable();
+        sort::by_key(&mut segments, |segment| *segment);
         segments.dedup();
         segments.into_iter().flat_map(|segment| ::pci::scan(self, segment, 0..=255)).collect()
     }

@@ -298,7 +298,7 @@ impl Tables {
     /// Where the tables are, and the frames that they have and may have.
     pub fn outlines(&self) -> Outlines {
         let mut frames = self.pool.all.clone();
-        frames.sort_unstable();
+        sort::by_key(&mut frames, |frame| *frame);
         Outlines { nested: self.nested.outline(), dma: self.dma.outline(), frames }
     }
 

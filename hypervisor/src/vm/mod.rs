@@ -20,6 +20,7 @@ pub mod guest;
 pub mod interrupts;
 pub mod life;
 pub mod memory;
+mod offered;
 pub mod pc;
 mod pc_access;
 mod report;
@@ -42,6 +43,7 @@ use interrupts::ipi::remote::VcpuRemote;
 use interrupts::shadow_idt::vcpu_shadow::Shadow;
 use interrupts::timer::guest_timer::GuestTimer;
 use ledger::Page;
+use offered::Offered;
 use pc::Pc;
 use proto::ServedDevice;
 use spin::Mutex;
@@ -62,6 +64,8 @@ pub struct Vm {
     cpuid_limits: (u32, u32),
     /// Bits of EFER that the guest may set.
     efer_offered: u64,
+    /// What it is offered besides, if it may run guests of its own.
+    nesting: Option<Offered>,
     pub(crate) ending: Ending,
 
     /// Its disks and networks, as sidecores serve them.

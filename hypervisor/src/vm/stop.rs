@@ -79,6 +79,8 @@ impl Fault {
 pub enum Finding {
     #[error("in the nested page tables of VM {vm:?}, {what}")]
     Nested { vm: &'static str, what: table::Finding },
+    #[error("in the page tables of the guests of VM {vm:?}'s vCPU {vcpu}, {what}")]
+    Inner { vm: &'static str, vcpu: usize, what: table::Finding },
     #[error("in the DMA page tables of VM {vm:?}, {what}")]
     Dma { vm: &'static str, what: table::Finding },
     #[error("in the page tables of {device}, which a sidecore drives, {what}")]

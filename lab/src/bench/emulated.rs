@@ -62,6 +62,7 @@ pub fn vm(
         interfaces: vec![],
         interrupts: Some(policy),
         reset: OnReset::Stop,
+        nested: false,
     }
 }
 

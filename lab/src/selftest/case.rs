@@ -154,6 +154,8 @@ pub struct Guest {
     pub interfaces: Vec<Interface>,
     /// A reset of its own starts it again.
     pub restarts: bool,
+    /// It may run guests of its own.
+    pub nested: bool,
     /// How it must end.
     pub end: Expected,
     /// What its console must say, besides an `ok` for each test and no `FAIL`.

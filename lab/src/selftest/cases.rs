@@ -283,6 +283,7 @@ pub fn guest(tests: &'static str, policy: impl Into<Choice>) -> Guest {
         disks: Vec::new(),
         interfaces: Vec::new(),
         restarts: false,
+        nested: false,
         end: Expected::Passed,
         says: vec!["by multiboot"],
         counts,

@@ -20,6 +20,7 @@ pub mod kernel;
 mod machine_check;
 mod moves;
 mod names;
+mod nesting;
 mod network;
 mod parts;
 mod planted;
@@ -203,6 +204,7 @@ fn one(case: &Case, kernel: &Kernel, cx: &Context, tally: &Tally) -> Summary {
 fn all() -> Vec<Case> {
     let mut cases = cases::all();
     cases.extend(smp::all());
+    cases.extend(nesting::all());
     cases.extend(network::all());
     cases.extend(timers::all());
     cases.extend(shared::all());

@@ -236,6 +236,7 @@ fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
                 Variant::Hostile if guest.end == Expected::Never => OnReset::Restart,
                 _ => OnReset::Stop,
             },
+            nested: guest.nested,
         });
     }
     let (networks, slice_us) = (case.networks.clone(), case.slice_us);

@@ -147,6 +147,7 @@ fn boot(cx: &Context, files: &Path, shape: Shape) -> Result<()> {
         interfaces: vec![],
         interrupts: None,
         reset: OnReset::Restart,
+        nested: false,
     };
     let plan = load::files(Plan::new(vec![vm]), Path::new(""))?;
     let image = BootImage::new(&plan)?;

@@ -6,7 +6,8 @@
 
 use crate::{Alias, Bdf};
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 /// What firmware says.
 #[derive(Clone, Debug)]
@@ -21,7 +22,9 @@ impl Aliases {
     pub fn new(aliases: &[Alias]) -> Self {
         let ids = |a: &Alias| (a.device.requester_id(), a.requester.requester_id());
         let pairs = aliases.iter().map(ids).filter(|(device, requester)| device != requester);
-        let pairs: BTreeSet<_> = pairs.collect();
+        let mut pairs: Vec<_> = pairs.collect();
+        sort::by_key(&mut pairs, |pair| *pair);
+        pairs.dedup();
         let mut lower = BTreeMap::new();
         for (device, requester) in &pairs {
             let (a, b) = (lowest(&lower, *device), lowest(&lower, *requester));
@@ -29,7 +32,7 @@ impl Aliases {
                 lower.insert(a.max(b), a.min(b));
             }
         }
-        Aliases { pairs: pairs.into_iter().collect(), lower }
+        Aliases { pairs: pairs.into(), lower }
     }
 
     /// The lowest id of the device's group.

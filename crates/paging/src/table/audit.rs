@@ -95,7 +95,7 @@ pub enum Finding {
 
 /// Where a table is, for whoever looks at it without holding it.
 ///
-/// Its root and its format never change, so this stays true however often the table does.
+/// A table's root and format never change, so this stays true however often the table does.
 #[derive(Clone, Copy, Debug)]
 pub struct Outline<F> {
     format: F,
@@ -127,6 +127,11 @@ impl<F: Format + Copy> Table<F> {
 }
 
 impl<F: Format> Outline<F> {
+    /// Of tables of this format that begin in this frame.
+    pub const fn new(format: F, root: u64) -> Self {
+        Outline { format, root }
+    }
+
     /// Looks at `entries` more pages, or absent entries, from where `cursor` stands. True when that
     /// was the end of the table. After a finding, the next call goes on behind it.
     ///

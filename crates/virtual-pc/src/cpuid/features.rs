@@ -63,6 +63,7 @@ pub(super) const LEAF_D_1_EAX: u32 = bits(&[0, 1, 2, 3]);
 /// XOP, FMA4, TBM, topology extensions. Legacy multi-core is decided by the count.
 pub(super) const EXTENDED_1_ECX: u32 = bits(&[0, 4, 5, 6, 7, 8, 11, 16, 21, 22]);
 pub(super) const EXTENDED_1_ECX_MULTI_CORE: u32 = 1 << 1;
+pub(super) const EXTENDED_1_ECX_SVM: u32 = 1 << 2;
 /// As leaf 1, where AMD repeats it, with SYSCALL, NX, MMX extensions, FFXSR, 1 GiB
 /// pages, RDTSCP, long mode, 3DNow!.
 pub(super) const EXTENDED_1_EDX: u32 = bits(&[
@@ -83,6 +84,41 @@ pub(super) const EXTENDED_8_EBX: u32 =
 /// SRSO only between user and kernel.
 pub(super) const EXTENDED_21_EAX: u32 = bits(&[0, 2, 6, 8, 10, 11, 27, 28, 29, 30]);
 pub(super) const EXTENDED_21_EAX_AUTOMATIC_IBRS: u32 = 1 << 8;
+
+/// The CR4 bits that a guest to whom these leaves 1 and 7 are shown may set (APM vol. 2, 3.1.3).
+pub const fn cr4_offered(leaf_1: CpuidResult, leaf_7: CpuidResult) -> u64 {
+    // PCE has no feature.
+    let mut offered = 1 << 8;
+    // For each bit of CR4 the register, and the bit of it.
+    let mut i = 0;
+    let features = [
+        (0, leaf_1.edx, 1),
+        (1, leaf_1.edx, 1),
+        (2, leaf_1.edx, 4),
+        (3, leaf_1.edx, 2),
+        (4, leaf_1.edx, 3),
+        (5, leaf_1.edx, 6),
+        (6, leaf_1.edx, 7),
+        (7, leaf_1.edx, 13),
+        (9, leaf_1.edx, 24),
+        (10, leaf_1.edx, 25),
+        (11, leaf_7.ecx, 2),
+        (16, leaf_7.ebx, 0),
+        (17, leaf_1.ecx, 17),
+        (18, leaf_1.ecx, 26),
+        (20, leaf_7.ebx, 7),
+        (21, leaf_7.ebx, 20),
+        (22, leaf_7.ecx, 3),
+    ];
+    while i < features.len() {
+        let (bit, register, feature) = features[i];
+        if register >> feature & 1 != 0 {
+            offered |= 1 << bit;
+        }
+        i += 1;
+    }
+    offered
+}
 
 /// The EFER bits that the guest may set, by the features it is shown (APM vol. 2,
 /// 3.1.7): system call, long mode, no-execute, fast FXSAVE, automatic IBRS. SVME,

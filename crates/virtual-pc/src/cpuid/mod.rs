@@ -12,7 +12,7 @@
 mod features;
 
 use features::*;
-pub use features::{XCR0_OFFERED, efer_offered};
+pub use features::{XCR0_OFFERED, cr4_offered, efer_offered};
 
 /// First leaf of hypervisors.
 const HYPERVISOR: u32 = 0x4000_0000;
@@ -56,6 +56,8 @@ pub struct CpuidContext {
     pub max_extended: u32,
     /// Guest-physical address of the vCPU's ledger page.
     pub ledger_page: u64,
+    /// Leaf 0x8000_000A, where the guest is offered SVM.
+    pub svm: Option<&'static CpuidResult>,
 }
 
 /// What the guest reads from `leaf` and `subleaf`, given what the CPU it runs on
@@ -103,6 +105,7 @@ pub fn filter(leaf: u32, subleaf: u32, physical: CpuidResult, vcpu: &CpuidContex
             ecx: shift(vcpu) << 12 | last_cpu(vcpu).min(0xFF),
             edx: 0,
         },
+        0x8000_000A => vcpu.svm.copied().unwrap_or_default(),
         0x8000_001D => CpuidResult { eax: cache_sharing(r.eax, vcpu), ..r },
         // One core per vCPU, one thread per core, one node.
         0x8000_001E => {
@@ -174,7 +177,8 @@ fn extended(r: CpuidResult, vcpu: &CpuidContext) -> CpuidResult {
     // AMD repeats the bit here.
     let apic = if vcpu.apic { 0 } else { LEAF_1_EDX_APIC };
     let edx = r.edx & EXTENDED_1_EDX & !apic;
-    CpuidResult { ecx: r.ecx & (EXTENDED_1_ECX | multi_core), edx, ..r }
+    let svm = if vcpu.svm.is_some() { EXTENDED_1_ECX_SVM } else { 0 };
+    CpuidResult { ecx: r.ecx & (EXTENDED_1_ECX | multi_core | svm), edx, ..r }
 }
 
 /// Leaves 0xB and 0x1F: a level of threads (one per core), a level of cores, the end.

@@ -14,6 +14,7 @@ const VCPU: CpuidContext = CpuidContext {
     max_basic: 0x20,
     max_extended: 0x8000_0026,
     ledger_page: 0x12_FED4_2000,
+    svm: None,
 };
 
 fn all(leaf: u32, subleaf: u32) -> CpuidResult {
@@ -275,6 +276,26 @@ proptest! {
         prop_assert!(cores.eax < 16 && (cores.ebx - 1) >> cores.eax == 0);
         prop_assert_eq!(filter(0x8000_0008, 0, ALL, &CpuidContext { max_extended: u32::MAX, ..vcpu }).ecx >> 16, 0);
     }
+}
+
+#[test]
+fn svm_is_shown_as_it_is_offered_and_else_not_at_all() {
+    static LEAF: CpuidResult = CpuidResult { eax: 1, ebx: 64, ecx: 0, edx: 1 };
+    let nesting = CpuidContext { svm: Some(&LEAF), ..VCPU };
+    let bit = |physical, vcpu| filter(0x8000_0001, 0, physical, vcpu).ecx >> 2 & 1;
+    assert_eq!((bit(ALL, &VCPU), bit(ALL, &nesting), bit(NONE, &nesting)), (0, 1, 0));
+    assert_eq!(all(0x8000_000A, 0), NONE);
+    assert_eq!(filter(0x8000_000A, 0, ALL, &nesting), LEAF);
+}
+
+#[test]
+fn cr4_is_offered_by_what_is_shown() {
+    let shown = |leaf| all(leaf, 0);
+    assert_eq!(cr4_offered(NONE, NONE), 1 << 8);
+    assert_eq!(cr4_offered(shown(1), shown(7)), 0x77_0FFF, "neither VMXE, SMXE, LA57 nor CET");
+    let pae = CpuidResult { edx: 1 << 6, ..NONE };
+    let smep = CpuidResult { ebx: 1 << 7, ..NONE };
+    assert_eq!(cr4_offered(pae, smep), 1 << 5 | 1 << 8 | 1 << 20);
 }
 
 #[test]

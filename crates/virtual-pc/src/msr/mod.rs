@@ -62,6 +62,7 @@ const NB_CFG: u32 = 0xC001_001F;
 const MMIO_CFG_BASE: u32 = 0xC001_0058;
 const SMM_TSEG_ADDR: u32 = 0xC001_0112;
 const VM_CR: u32 = 0xC001_0114;
+const VM_HSAVE_PA: u32 = 0xC001_0117;
 const BU_CFG2: u32 = 0xC001_102A;
 const DE_CFG: u32 = 0xC001_1029;
 
@@ -119,6 +120,8 @@ pub struct Identity {
     pub arch_capabilities: Option<u64>,
     /// AMD: LFENCE serialises here, because the host set DE_CFG or it always does.
     pub lfence_serializes: bool,
+    /// AMD: SVM is offered.
+    pub svm: bool,
 }
 
 /// One vCPU's emulated registers.
@@ -126,12 +129,14 @@ pub struct Identity {
 pub struct Msrs {
     identity: Identity,
     mtrrs: Mtrrs,
+    /// VM_HSAVE_PA: kept, and never used.
+    host_save: u64,
 }
 
 impl Msrs {
     /// The registers as firmware leaves them.
     pub fn new(identity: Identity) -> Self {
-        Msrs { identity, mtrrs: Mtrrs::new(identity.physical_bits) }
+        Msrs { identity, mtrrs: Mtrrs::new(identity.physical_bits), host_save: 0 }
     }
 
     /// RDMSR.
@@ -159,7 +164,9 @@ impl Msrs {
             }
             LEGACY_COUNTER_FIRST..=LEGACY_COUNTER_LAST => Value(0),
             HWCR => Value(HWCR_TSC_FREQUENCY_SELECT),
+            VM_CR if self.identity.svm => Value(0),
             VM_CR => Value(VM_CR_VALUE),
+            VM_HSAVE_PA if self.identity.svm => Value(self.host_save),
             DE_CFG if self.identity.lfence_serializes => Value(DE_CFG_LFENCE_SERIALIZE),
             _ => GeneralProtection,
         }
@@ -189,11 +196,23 @@ impl Msrs {
                     (Vendor::Amd, SYSCFG | HWCR | NB_CFG | VM_CR | BU_CFG2) => Ignore,
                     (Vendor::Amd, MMIO_CFG_BASE | TOP_MEM | TOP_MEM2) => accepted(value == 0),
                     (Vendor::Amd, DE_CFG) => accepted(self.identity.lfence_serializes),
+                    (Vendor::Amd, VM_HSAVE_PA) if self.identity.svm => self.set_host_save(value),
                     (Vendor::Intel, EBL_CR_POWERON | MISC_ENABLE) => Ignore,
                     _ => GeneralProtection,
                 })
             }
         }
+    }
+}
+
+impl Msrs {
+    /// #GP for what isn't the address of a page (APM vol. 2, 15.30.4).
+    fn set_host_save(&mut self, value: u64) -> MsrResult {
+        if value & 0xFFF != 0 || value >> self.identity.physical_bits.min(52) != 0 {
+            return GeneralProtection;
+        }
+        self.host_save = value;
+        Ignore
     }
 }
 

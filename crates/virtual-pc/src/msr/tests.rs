@@ -10,6 +10,7 @@ const IDENTITY: Identity = Identity {
     microcode: 0x0100_0065,
     arch_capabilities: Some(u64::MAX),
     lfence_serializes: true,
+    svm: false,
 };
 
 fn amd() -> Msrs {
@@ -104,6 +105,22 @@ fn each_register_is_there_or_faults() {
         [3, 4, 7, 1 << 63].map(|v| amd().write(0x1D9, v)),
         [Ignore, GeneralProtection, GeneralProtection, GeneralProtection]
     );
+}
+
+#[test]
+fn svm_has_its_registers_where_it_is_offered() {
+    let mut m = Msrs::new(Identity { svm: true, ..IDENTITY });
+    assert_eq!((m.read(0xC001_0114), m.read(0xC001_0117)), (Value(0), Value(0)));
+    assert_eq!(m.write(0xC001_0114, 0x18), Ignore);
+    assert_eq!(m.read(0xC001_0114), Value(0), "SVM isn't disabled");
+    assert_eq!(m.write(0xC001_0117, 0x12_3000), Ignore);
+    for wrong in [0x12_3001, 0x12_3800, 1 << 40] {
+        assert_eq!(m.write(0xC001_0117, wrong), GeneralProtection, "{wrong:#x}");
+    }
+    assert_eq!(m.read(0xC001_0117), Value(0x12_3000));
+    let mut on_intel = Msrs::new(Identity { svm: true, vendor: Vendor::Intel, ..IDENTITY });
+    assert_eq!(on_intel.read(0xC001_0117), GeneralProtection);
+    assert_eq!(on_intel.write(0xC001_0117, 0), GeneralProtection);
 }
 
 /// Xen 4.17 clears them unguarded while it starts.

@@ -42,6 +42,7 @@ mod smp_reset;
 mod smp_start;
 mod smp_timer;
 mod state;
+mod svm;
 mod ticks;
 mod timer;
 mod unassigned;
@@ -120,6 +121,15 @@ pub const ALL: &[(&str, Test)] = &[
     ("nested", nested::stacked),
     ("low-gates", nested::low_gates),
     ("stackless", nested_stack::stackless),
+    ("svm-exits", svm::exits),
+    ("svm-invalid", svm::invalid),
+    ("svm-interrupts", svm::interrupts),
+    ("svm-paging", svm::paging),
+    ("svm-hostile", svm::hostile),
+    ("svm-events", svm::events),
+    ("svm-cost", svm::instructions),
+    ("svm-restart", svm::restart),
+    ("svm-shutdown", svm::shutdown),
     ("heartbeat", heartbeat::heartbeat),
     ("ap-start", smp_start::start),
     ("ap-restart", smp_start::restart),

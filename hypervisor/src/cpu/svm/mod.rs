@@ -6,61 +6,30 @@
 //! an exit, since the host uses neither; they are switched when another vCPU gets the core.
 
 mod extra;
+mod nesting;
+mod registers;
+mod supported;
 mod switch;
 
-use super::vendor::{Entry, Exit, Start, VirtualCpu};
+use super::vendor::{Attempt, Entry, Exit, GuestPages, Inner, Notice, Start, VirtualCpu};
 use super::{msr, rdtsc, x2apic};
 use crate::memory;
+use alloc::boxed::Box;
 use core::arch::asm;
 use core::sync::atomic::AtomicU32;
-use decode::{Registers, Segment};
 use delivery::{Event, Mode};
 use extra::Extra;
+use nesting::Nesting;
 use paging::walk::Paging;
 use raw_cpuid::native_cpuid::cpuid_count;
+use supported::features;
+pub use supported::supported;
 pub use svm::Outline;
 use svm::maps::{self, Map};
-use svm::{EFER_SVME, Features, Maps, Setup, Vcpu, Vmcb};
-use switch::switch;
+use svm::{EFER_SVME, Maps, Setup, Vcpu, Vmcb};
+use switch::{InnerBlocks, switch, switch_inner};
 
-const VM_CR: u32 = 0xC001_0114;
-const VM_CR_SVMDIS: u64 = 1 << 4;
 const VM_HSAVE_PA: u32 = 0xC001_0117;
-
-/// The features of this CPU's SVM.
-fn features() -> Features {
-    let signature = cpuid_count(1, 0).ecx >> 31 != 0;
-    let signature = signature.then(|| cpuid_count(0x4000_0000, 0)).map(|s| [s.ebx, s.ecx, s.edx]);
-    Features::new(cpuid_count(0x8000_000A, 0).edx, signature)
-}
-
-/// Checks that the CPU has all that is needed; the error is the sentence that names what is
-/// missing.
-pub fn supported() -> Result<(), &'static str> {
-    use raw_cpuid::CpuId;
-    let cpuid = CpuId::new();
-    if !cpuid.get_extended_processor_and_feature_identifiers().is_some_and(|f| f.has_svm()) {
-        return Err(
-            "the CPU has no SVM (AMD-V): CPUID 8000_0001 ECX bit 2 is clear; on QEMU use -cpu max",
-        );
-    }
-    let features = features();
-    if !features.nested_paging {
-        return Err(
-            "the CPU's SVM has no nested paging: CPUID 8000_000A EDX bit 0 is clear; Exitless needs it",
-        );
-    }
-    // SAFETY: VM_CR exists on every CPU with SVM.
-    if unsafe { msr::read(VM_CR) } & VM_CR_SVMDIS != 0 {
-        return Err(
-            "SVM is disabled by the firmware (VM_CR.SVMDIS is set): enable virtualisation in its setup",
-        );
-    }
-    if features.emulated {
-        log::info!("the CPU is QEMU's own: what its SVM gets wrong is worked around");
-    }
-    Ok(())
-}
 
 /// What distinguishes a vCPU.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +42,8 @@ pub struct Traits {
     pub hides_gates: bool,
     /// The mode in which it takes its interrupts itself; injection mode: it never does.
     pub takes: Mode,
+    /// What it is offered of SVM, if it may run guests of its own.
+    pub offer: Option<nested::Offer>,
 }
 
 /// One virtual CPU.
@@ -89,6 +60,8 @@ pub struct SvmCpu {
     /// Which of these are set to their reset values when the core is next prepared.
     fresh: Fresh,
     outline: Outline,
+    /// Its guests.
+    nesting: Option<Box<Nesting>>,
 }
 
 /// How a vCPU starts.
@@ -115,7 +88,7 @@ impl SvmCpu {
         let page = memory::allocate(4096, 4096)?;
         let host_vmcb = memory::allocate(4096, 4096)?;
         let host_save = memory::allocate(4096, 4096)?;
-        let Traits { completions_exit, shared, hides_gates, takes } = traits;
+        let Traits { completions_exit, shared, hides_gates, takes, offer } = traits;
         let mut msrs = [0; Map::ALL.len()];
         for (map, address) in Map::ALL.into_iter().zip(&mut msrs) {
             *address = memory::allocate(maps::MSR_BYTES as u64, 4096)?;
@@ -138,8 +111,19 @@ impl SvmCpu {
             start,
             signature: cpuid_count(1, 0).eax,
         };
+        let mut outline = Outline::new(page, setup, takes, completions_exit, pm_timer);
+        let nesting = match offer {
+            Some(offer) => {
+                let mut nesting =
+                    Box::new(Nesting::new(offer, setup.features, &msrs, nested_root)?);
+                outline = outline.with_inner(nesting.outline());
+                Some(nesting)
+            }
+            None => None,
+        };
         Some(SvmCpu {
-            outline: Outline::new(page, setup, takes, completions_exit, pm_timer),
+            nesting,
+            outline,
             vcpu: Vcpu::new(vmcb, &setup),
             host_vmcb,
             host_save,
@@ -158,35 +142,6 @@ impl SvmCpu {
     }
 }
 
-impl Registers for SvmCpu {
-    #[inline]
-    fn gpr(&self, number: u8) -> u64 {
-        self.vcpu.gpr(number)
-    }
-
-    #[inline]
-    fn set_gpr(&mut self, number: u8, value: u64) {
-        self.vcpu.set_gpr(number, value);
-    }
-
-    fn rflags(&self) -> u64 {
-        self.vcpu.rflags()
-    }
-
-    fn set_rflags(&mut self, value: u64) {
-        self.vcpu.set_rflags(value);
-    }
-
-    #[inline]
-    fn rip(&self) -> u64 {
-        self.vcpu.rip()
-    }
-
-    fn segment_base(&self, segment: Segment) -> u64 {
-        self.vcpu.segment_base(segment)
-    }
-}
-
 impl VirtualCpu for SvmCpu {
     type Outline = Outline;
 
@@ -195,6 +150,9 @@ impl VirtualCpu for SvmCpu {
     }
 
     fn reset(&mut self, start: Start) {
+        if let Some(nesting) = &mut self.nesting {
+            nesting.reset();
+        }
         self.vcpu.reset(start);
         self.mode = Mode::Injection;
         self.fresh = match start {
@@ -359,7 +317,8 @@ impl VirtualCpu for SvmCpu {
     }
 
     fn nmi_possible(&mut self) -> bool {
-        self.vcpu.nmi_possible()
+        // STGI exits, and it is asked again.
+        !self.nesting.as_deref().is_some_and(Nesting::holds) && self.vcpu.nmi_possible()
     }
 
     fn injects(&self) -> bool {
@@ -433,11 +392,15 @@ impl VirtualCpu for SvmCpu {
     }
 
     fn efer(&self) -> u64 {
-        self.vcpu.vmcb.efer & !EFER_SVME
+        let own = self.nesting.as_deref().map_or(0, Nesting::efer);
+        self.vcpu.vmcb.efer & !EFER_SVME | own
     }
 
     fn set_efer(&mut self, value: u64) {
         self.vcpu.set_efer(value);
+        if let Some(nesting) = &mut self.nesting {
+            nesting.set_efer(value);
+        }
     }
 
     fn tsc(&self) -> u64 {
@@ -450,5 +413,38 @@ impl VirtualCpu for SvmCpu {
 
     fn flush_translations(&mut self) {
         self.vcpu.flush();
+        if let Some(nesting) = &mut self.nesting {
+            nesting.flush();
+        }
+    }
+
+    fn attempt(&mut self, memory: &dyn GuestPages) -> Attempt {
+        self.attempt_one(memory)
+    }
+
+    fn enter_inner(&mut self, requests: &AtomicU32) -> Entry {
+        let Some(page) = self.nesting.as_deref_mut().and_then(Nesting::block) else {
+            return Entry::Aborted;
+        };
+        let own = core::ptr::from_mut::<Vmcb>(self.vcpu.vmcb) as u64;
+        let blocks = InnerBlocks { own, inner: page, host: self.host_vmcb };
+        // SAFETY: as in `enter`; what L2 can change outside of its memory is what L1 can, and the
+        // tables by which it runs map no more than L1's.
+        if !unsafe { switch_inner(&mut self.vcpu.registers, &blocks, requests) } {
+            return Entry::Aborted;
+        }
+        Entry::Exited
+    }
+
+    fn inner_exit(&mut self, memory: &dyn GuestPages) -> Inner {
+        self.left_inner(memory)
+    }
+
+    fn notify(&mut self, notice: Notice) -> bool {
+        self.notify_inner(notice)
+    }
+
+    fn runs_inner(&self) -> bool {
+        self.nesting.as_deref().is_some_and(Nesting::runs_inner)
     }
 }

@@ -103,3 +103,103 @@ pub unsafe fn switch(
     }
     true
 }
+
+/// The control blocks of [`switch_inner`].
+pub struct InnerBlocks {
+    /// The vCPU's own, from which VMLOAD loads and to which VMSAVE saves, whoever runs.
+    pub own: u64,
+    /// By which its inner guest runs.
+    pub inner: u64,
+    /// As in [`switch`].
+    pub host: u64,
+}
+
+/// As [`switch`], into the inner guest of a vCPU.
+///
+/// # Safety
+/// As for [`switch`], for all the control blocks.
+pub unsafe fn switch_inner(
+    registers: &mut GeneralRegisters,
+    blocks: &InnerBlocks,
+    requests: &AtomicU32,
+) -> bool {
+    // As in `switch`, but for the two blocks. SAFETY: as there.
+    unsafe {
+        asm!(
+            "clgi",
+            "cmp dword ptr [rcx], 0",
+            "jne {aborted}",
+            "push rbx",
+            "push rbp",
+            "push rdx",
+            "push rdi",
+            "push rax",
+            "push rsi",
+            "mov rcx, [rdi + 8*1]",
+            "mov rdx, [rdi + 8*2]",
+            "mov rbx, [rdi + 8*3]",
+            "mov rbp, [rdi + 8*5]",
+            "mov rsi, [rdi + 8*6]",
+            "mov r8, [rdi + 8*8]",
+            "mov r9, [rdi + 8*9]",
+            "mov r10, [rdi + 8*10]",
+            "mov r11, [rdi + 8*11]",
+            "mov r12, [rdi + 8*12]",
+            "mov r13, [rdi + 8*13]",
+            "mov r14, [rdi + 8*14]",
+            "mov r15, [rdi + 8*15]",
+            "mov rdi, [rdi + 8*7]",
+            "sti",
+            "vmload rax",
+            "mov rax, [rsp]",
+            "vmrun rax",
+            ".byte 0x0f, 0x1f, 0x84, 0x00",
+            ".long 0x45580010",
+            "mov dword ptr [rax + {tlb_control}], 0",
+            "pop rax",
+            "pop rax",
+            "vmsave rax",
+            "pop rax",
+            "mov [rax + 8*1], rcx",
+            "mov [rax + 8*2], rdx",
+            "mov [rax + 8*3], rbx",
+            "mov [rax + 8*5], rbp",
+            "mov [rax + 8*6], rsi",
+            "mov [rax + 8*7], rdi",
+            "mov [rax + 8*8], r8",
+            "mov [rax + 8*9], r9",
+            "mov [rax + 8*10], r10",
+            "mov [rax + 8*11], r11",
+            "mov [rax + 8*12], r12",
+            "mov [rax + 8*13], r13",
+            "mov [rax + 8*14], r14",
+            "mov [rax + 8*15], r15",
+            "pop rax",
+            "vmload rax",
+            "cli",
+            "stgi",
+            "pop rbp",
+            "pop rbx",
+            tlb_control = const offset_of!(Vmcb, tlb_control),
+            inout("rax") blocks.own => _,
+            inout("rcx") requests.as_ptr() => _,
+            inout("rdx") blocks.host => _,
+            inout("rdi") registers => _,
+            inout("rsi") blocks.inner => _,
+            out("r8") _,
+            out("r9") _,
+            out("r10") _,
+            out("r11") _,
+            out("r12") _,
+            out("r13") _,
+            out("r14") _,
+            out("r15") _,
+            aborted = label {
+                // SAFETY: the host's state is complete.
+                unsafe { asm!("stgi", options(nostack)) };
+                return false;
+            }
+        );
+    }
+    true
+}

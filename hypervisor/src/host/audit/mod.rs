@@ -13,6 +13,7 @@
 //! is wrong for a moment only.
 
 mod driven;
+mod inner;
 mod read;
 mod vcpus;
 
@@ -142,7 +143,7 @@ impl Audit {
         let driven: Vec<_> = iommu::domain::attached();
         let own = driven.iter().map(|one| (one.device, one.domain));
         devices.extend(own.map(|(device, domain)| Attached { vm: None, device, domain }));
-        units.iter_mut().for_each(|u| u.owners.sort_unstable_by_key(|o| o.entry));
+        units.iter_mut().for_each(|u| sort::by_key(&mut u.owners, |o| o.entry));
         let vms: Vec<_> = vms.iter().map(|vm| Confined::new(vm, pages)).collect();
         apart(&vms)?;
         Ok(Audit {
@@ -236,6 +237,7 @@ impl Audit {
             | Finding::Dma { vm, .. }
             | Finding::Device { vm, .. }
             | Finding::Controls { vm, .. }
+            | Finding::Inner { vm, .. }
             | Finding::Source { vm, .. } => Some(vm),
             Finding::Driven { device, .. } if is_new => return Driven::cut_off(device),
             Finding::Driven { .. } => return,

@@ -30,6 +30,7 @@ use crate::vm::interrupts::shadow_idt::pages::Shadows;
 use crate::vm::interrupts::shadow_idt::vcpu_shadow::Shadow;
 use crate::vm::interrupts::timer::guest_timer::GuestTimer;
 use crate::vm::memory::{Memory, Tables};
+use crate::vm::offered::Offered;
 use crate::vm::pc::Pc;
 use crate::vm::{LEDGER_PAGES, Vcpu, Vm};
 use crate::{console, cpu, iommu, watchdog};
@@ -209,15 +210,15 @@ impl Builder<'_> {
         let board = Board::new(tables, Shadows::new(frames));
         let (pc, bus) = Pc::new(board, pci, devices::emulated());
         let remotes = cores.iter().enumerate().map(remote).collect();
+        let efer = efer_offered(physical_cpuid(0x8000_0001, 0), physical_cpuid(0x8000_0021, 0));
+        let nesting = vm.nested.then(|| Offered::new(efer, |leaf| physical_cpuid(leaf, 0)));
         let shared: &'static Vm = Box::leak(Box::new(Vm {
             guest: Guest::new(self.index, vm.name.clone(), policy, memory, remotes),
             pc: Mutex::new(pc),
             bus,
             cpuid_limits: (physical_cpuid(0, 0).eax, physical_cpuid(0x8000_0000, 0).eax),
-            efer_offered: efer_offered(
-                physical_cpuid(0x8000_0001, 0),
-                physical_cpuid(0x8000_0021, 0),
-            ),
+            efer_offered: nesting.as_ref().map_or(efer, |nesting| nesting.offer.efer),
+            nesting,
             ending: Default::default(),
             contents,
             served,
@@ -271,6 +272,7 @@ impl Builder<'_> {
                 Policy::EliDelivery | Policy::Eli => Mode::Eli,
                 Policy::Direct => Mode::Passthrough,
             },
+            offer: vm.nesting.as_ref().map(|nesting| nesting.offer),
         };
         let cpu = VendorCpu::new(nested_root, asid, pm_timer, traits, start)
             .ok_or("no memory is left for its vCPUs")?;
@@ -288,7 +290,7 @@ impl Builder<'_> {
             apic: LocalApic::new(id as u32),
             shadow: Shadow::default(),
             timer,
-            msrs: MsrState::new(Msrs::new(identity())),
+            msrs: MsrState::new(Msrs::new(identity(vm.nesting.is_some()))),
             started: 0,
             unanswered: Default::default(),
         })
@@ -413,7 +415,7 @@ fn start(load: &Load) -> Start {
 }
 
 /// Facts of this machine that its guests are told.
-fn identity() -> Identity {
+fn identity(svm: bool) -> Identity {
     let id = raw_cpuid::CpuId::new();
     let intel = id.get_vendor_info().is_some_and(|v| v.as_str() == "GenuineIntel");
     Identity {
@@ -422,6 +424,7 @@ fn identity() -> Identity {
         microcode: 0,
         arch_capabilities: arch_capabilities(),
         lfence_serializes: false,
+        svm,
     }
 }
 

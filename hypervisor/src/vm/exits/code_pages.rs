@@ -18,7 +18,7 @@ pub const FOUR_GIB: u64 = 1 << 32;
 pub struct CodePages {
     sets: [[Entry; 2]; SETS],
     /// Where [`CodePages::stands`] last looked for an opcode, by what it is.
-    last: [Place; 3],
+    last: [Place; 4],
 }
 
 /// An instruction that exits often, which a kernel has in few places.
@@ -30,6 +30,8 @@ pub enum Site {
     Completion,
     /// It waits for one.
     Halt,
+    /// It runs a guest of the guest's.
+    InnerEntry,
 }
 
 /// An address in 64-bit code, and where the opcode there is by [`Memory::within`].
@@ -45,7 +47,7 @@ const NOWHERE: Place = Place { at: 0, cr3: u64::MAX, hpa: 0 };
 
 impl Default for CodePages {
     fn default() -> Self {
-        CodePages { sets: Default::default(), last: [NOWHERE; 3] }
+        CodePages { sets: Default::default(), last: [NOWHERE; 4] }
     }
 }
 

@@ -27,6 +27,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             max_basic: self.vm.cpuid_limits.0,
             max_extended: self.vm.cpuid_limits.1,
             ledger_page: crate::vm::LEDGER_PAGES + ((self.id as u64) << 12),
+            svm: self.vm.nesting.as_ref().map(|nesting| nesting.leaf),
         };
         let shown =
             virtual_pc::cpuid::filter(leaf, subleaf, physical_cpuid(leaf, subleaf), &context);

@@ -11,6 +11,7 @@ pub mod io;
 pub mod msr;
 pub mod msr_state;
 pub mod nested_fault;
+mod nesting;
 pub mod quick_write;
 pub mod run;
 pub mod string_io;

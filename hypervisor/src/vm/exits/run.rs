@@ -187,10 +187,7 @@ impl<C: VirtualCpu> Vcpu<C> {
                 self.cpu.inject(UNDEFINED, None);
                 Ok(Reason::Hypercall)
             }
-            Exit::Undefined => {
-                self.cpu.inject(UNDEFINED, None);
-                Ok(Reason::RefusedInstruction)
-            }
+            Exit::Undefined => self.nesting(),
             Exit::Forbidden => {
                 self.cpu.inject(GENERAL_PROTECTION, Some(0));
                 Ok(Reason::RefusedInstruction)
@@ -218,7 +215,7 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// Tells of an error of the machine that came while the guest ran, and takes it back.
     #[cold]
-    fn report_machine_check(&self) {
+    pub(super) fn report_machine_check(&self) {
         if let Some(report) = machine_check::take() {
             crate::memory::while_reporting(|| {
                 log::error!("core {}: {report}", cpu::this().index);

@@ -117,6 +117,7 @@ impl Run {
             disks: if self.way == Way::Assigned { vec![] } else { vec![self.disk(1)] },
             interrupts: self.way.policy(),
             reset: OnReset::Stop,
+            nested: false,
         });
         let plan = Plan::new(vms.collect());
         let sidecore = (self.way != Way::Assigned).then_some(self.loads.len() as u32 + 1);

@@ -94,6 +94,7 @@ fn plan(kit: &Kit, n: u8, way: Way) -> Result<Plan<String>> {
         }],
         interrupts: way.policy(),
         reset: OnReset::Stop,
+        nested: false,
     };
     Ok(Plan { sidecores: vec![u32::from(n) + 1], ..Plan::new((1..=n).map(vm).collect()) })
 }

@@ -133,6 +133,7 @@ impl Run {
             interfaces: Vec::new(),
             interrupts: self.way.policy(),
             reset: OnReset::Stop,
+            nested: false,
         });
         let plan = Plan::new(vms.collect());
         let host = Host { whole_turns: self.whole_turns, ..plan.host };

@@ -161,6 +161,7 @@ fn plan(kit: &Kit, exchange: Exchange, way: Way, effort: Effort) -> Result<Plan<
         }],
         interrupts: way.policy(),
         reset: OnReset::Stop,
+        nested: false,
     };
     let vms = vec![vm(1, &exchange.parameters(effort)), vm(2, &exchange.peer())];
     Ok(Plan { sidecores: vec![3], ..Plan::new(vms) })

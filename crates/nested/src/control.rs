@@ -1,0 +1,114 @@
+//! The control area of 12: what L1 wants of the CPU while L2 runs.
+//!
+//! A copy, as it was at the last VMRUN: nothing of it changes while L2 runs, whatever L1's other
+//! CPUs write.
+
+use crate::block::Block;
+use core::mem::offset_of;
+use svm::Vmcb;
+use svm::vmcb::{int_ctl, misc2};
+
+/// The groups of fields that L1 may say are unchanged (APM vol. 2, 15.15.3).
+pub(crate) mod clean {
+    /// Intercepts, the offset of the TSC, the pause filter.
+    pub const INTERCEPTS: u64 = 1 << 0;
+    /// The permission maps' addresses.
+    pub const MAPS: u64 = 1 << 1;
+    /// The address space.
+    pub const ASID: u64 = 1 << 2;
+    /// Nested paging and its PAT.
+    pub const NESTED: u64 = 1 << 4;
+    /// CR0, CR3, CR4, EFER.
+    pub const CONTROL: u64 = 1 << 5;
+    /// DR6, DR7.
+    pub const DEBUG: u64 = 1 << 6;
+    /// GDTR, IDTR.
+    pub const TABLES: u64 = 1 << 7;
+    /// CS, DS, SS, ES and CPL.
+    pub const SEGMENTS: u64 = 1 << 8;
+    /// CR2.
+    pub const CR2: u64 = 1 << 9;
+}
+
+/// Bit 0 of `nested_control`.
+const NESTED_PAGING: u64 = 1;
+/// Where the words of the intercepts are: registers, events, instructions.
+pub(crate) const INTERCEPTS: [usize; 3] = [
+    offset_of!(Vmcb, intercept_cr_read),
+    offset_of!(Vmcb, intercept_exceptions),
+    offset_of!(Vmcb, intercept_misc2),
+];
+/// The word of the pause filter's two halves.
+pub(crate) const FILTER_WORD: usize = offset_of!(Vmcb, pause_filter_threshold) & !7;
+pub(crate) const FILTER: u64 = 0xFFFF_FFFF << 32;
+
+/// L1's wishes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Control {
+    pub(crate) intercepts: [u64; 3],
+    pub(crate) filter: u64,
+    pub(crate) iopm_base: u64,
+    pub(crate) msrpm_base: u64,
+    pub(crate) tsc_offset: u64,
+    pub(crate) asid: u32,
+    pub(crate) tlb_control: u8,
+    pub(crate) int_ctl: u64,
+    pub(crate) interrupt_shadow: u64,
+    pub(crate) nested_control: u64,
+    pub(crate) event_inj: u64,
+    pub(crate) nested_cr3: u64,
+}
+
+impl Control {
+    /// Copies what isn't `clean`.
+    #[inline(always)]
+    pub(crate) fn copy<B: Block>(&mut self, block: &B, clean: u64) {
+        if clean & clean::INTERCEPTS == 0 {
+            self.intercepts = INTERCEPTS.map(|at| block.read(at));
+            self.filter = block.read(FILTER_WORD);
+            self.tsc_offset = block.read(offset_of!(Vmcb, tsc_offset));
+        }
+        if clean & clean::MAPS == 0 {
+            self.iopm_base = block.read(offset_of!(Vmcb, iopm_base));
+            self.msrpm_base = block.read(offset_of!(Vmcb, msrpm_base));
+        }
+        let space = block.read(offset_of!(Vmcb, asid));
+        if clean & clean::ASID == 0 {
+            self.asid = space as u32;
+        }
+        self.tlb_control = (space >> 32) as u8;
+        if clean & clean::NESTED == 0 {
+            self.nested_control = block.read(offset_of!(Vmcb, nested_control));
+            self.nested_cr3 = block.read(offset_of!(Vmcb, nested_cr3));
+        }
+        // The CPU changes these itself, so that no VMM calls them clean.
+        self.int_ctl = block.read(offset_of!(Vmcb, int_ctl));
+        self.interrupt_shadow = block.read(offset_of!(Vmcb, interrupt_shadow));
+        self.event_inj = block.read(offset_of!(Vmcb, event_inj));
+    }
+
+    /// Is VMRUN intercepted?
+    pub(crate) fn keeps_vmrun(&self) -> bool {
+        self.intercepts[2] as u32 & misc2::VMRUN != 0
+    }
+
+    /// Does L1 have L2's physical addresses translated?
+    pub fn nested_paging(&self) -> bool {
+        self.nested_control & NESTED_PAGING != 0
+    }
+
+    /// The root of the tables by which L1 translates L2's physical addresses.
+    pub fn nested_cr3(&self) -> u64 {
+        self.nested_cr3
+    }
+
+    /// The guest-physical addresses of L1's permission maps: of MSRs, of ports.
+    pub fn maps(&self) -> (u64, u64) {
+        (self.msrpm_base & !0xFFF, self.iopm_base & !0xFFF)
+    }
+
+    /// Are L2's IF and task priority its own, and none of L1's?
+    pub fn masks_interrupts(&self) -> bool {
+        self.int_ctl & int_ctl::V_INTR_MASKING != 0
+    }
+}

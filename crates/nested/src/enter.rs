@@ -1,0 +1,187 @@
+//! VMRUN of L1: 12 is copied, checked and merged with 01 into 02 (Turtles, section 3.2).
+//!
+//! What L1 calls clean isn't read again, if 02 has it from the same block. If L1 lies, L2 runs with
+//! what was checked before.
+
+use crate::block::{Block, CPL, CPL_WORD, copy_in};
+use crate::check::{self, EFER_LMA, Illegal};
+use crate::control::{FILTER, FILTER_WORD, INTERCEPTS, clean};
+use crate::{Control, Offer};
+use core::mem::offset_of;
+use svm::vmcb::int_ctl;
+use svm::{ALWAYS_EXCEPTIONS, ALWAYS_MISC1, ALWAYS_MISC2, Vmcb};
+
+/// What every guest exits for, as words of the intercepts. 01 may let L1 do what L2 may not: set the
+/// virtual GIF, say.
+const ALWAYS: [u64; 3] =
+    [0, ALWAYS_EXCEPTIONS as u64 | (ALWAYS_MISC1 as u64) << 32, ALWAYS_MISC2 as u64];
+/// TLB_CONTROL: drop everything.
+const FLUSH_ALL: u32 = 1;
+/// The parts of `int_ctl` by which a virtual interrupt waits and is let in.
+const VIRTUAL_INTERRUPT: u64 = PRIORITY | int_ctl::OFFER | int_ctl::IGNORES_PRIORITY;
+/// What holds it back.
+const PRIORITY: u64 = int_ctl::V_TPR | int_ctl::V_INTR_MASKING;
+
+/// What 02 has of the host's, whatever L1 wants.
+#[derive(Clone, Copy, Debug)]
+pub struct Host {
+    /// Its address space, which isn't that of 01.
+    pub asid: u32,
+    /// Its permission maps: that of MSRs is merged by [`crate::OpenWords`], that of ports is closed.
+    pub msrpm_base: u64,
+    /// As above.
+    pub iopm_base: u64,
+}
+
+/// What is to be done before L2 runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// L1 asked for a flush: what is kept of its nested tables may be stale.
+    pub flush: bool,
+    /// L1's nested tables, or none: L2's physical addresses are L1's.
+    pub nested_cr3: Option<u64>,
+}
+
+/// L2 of one CPU of L1's.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Nest {
+    control: Control,
+    /// The address of the block that 02 has its state of.
+    block: Option<u64>,
+    /// By which L1 last ran: its address space and nested tables.
+    space: Option<(u32, u64)>,
+    /// The virtual interrupt in 02 is the host's, for L1.
+    has_hosts_offer: bool,
+}
+
+impl Nest {
+    /// None.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// L1's wishes, as they were at the last VMRUN.
+    pub fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// 02 was used for something else, or L1 started anew: nothing is known of L2.
+    pub fn forget(&mut self) {
+        *self = Self::default();
+    }
+
+    /// What 02 has of the host's from the beginning. Neither L1 nor the CPU ever changes it.
+    pub fn set_up(v02: &mut Vmcb, host: &Host) {
+        v02.asid = host.asid;
+        v02.msrpm_base = host.msrpm_base;
+        v02.iopm_base = host.iopm_base;
+        v02.nested_control = 1;
+        for (at, always) in INTERCEPTS.into_iter().zip(ALWAYS) {
+            v02.set_word(at, always);
+        }
+    }
+
+    /// Makes 02, which was [set up](Self::set_up), of the block at guest-physical address `address`, whose words are `block`, and of
+    /// 01. The caller sets `nested_cr3` of 02, and merges the map of MSRs.
+    ///
+    /// # Errors
+    ///
+    /// Why VMRUN refuses it. 02 isn't to be run.
+    pub fn enter<B: Block>(
+        &mut self,
+        v02: &mut Vmcb,
+        v01: &Vmcb,
+        offer: &Offer,
+        (address, block): (u64, &B),
+    ) -> Result<Entry, Illegal> {
+        let known = self.block == Some(address);
+        self.block = None;
+        let clean = if known { block.read(offset_of!(Vmcb, clean)) } else { 0 };
+        self.control.copy(block, clean);
+        copy_state(v02, block, clean);
+        if !self.control.nested_paging() {
+            // One PAT for both of them (15.25.8).
+            v02.g_pat = v01.g_pat;
+        } else if clean & clean::NESTED == 0 {
+            v02.g_pat = block.read(offset_of!(Vmcb, g_pat));
+        }
+        check::control(&self.control, offer)?;
+        check::state(v02, self.control.nested_paging(), offer)?;
+        let lma = if check::is_long(v02) { EFER_LMA } else { 0 };
+        v02.efer = v02.efer & !EFER_LMA | lma;
+        self.has_hosts_offer =
+            !self.control.masks_interrupts() && v01.int_ctl & int_ctl::V_IRQ != 0;
+        self.merge(v02, v01);
+
+        self.block = Some(address);
+        let control = &self.control;
+        let nested_cr3 = control.nested_paging().then_some(control.nested_cr3 & !0xFFF);
+        let space = (control.asid, nested_cr3.unwrap_or(u64::MAX));
+        let other = self.space.replace(space) != Some(space);
+        let flush = control.tlb_control != 0;
+        v02.tlb_control = if flush || other { FLUSH_ALL } else { 0 };
+        Ok(Entry { flush, nested_cr3 })
+    }
+
+    /// The control area of 02.
+    #[inline(always)]
+    fn merge(&self, v02: &mut Vmcb, v01: &Vmcb) {
+        let c = &self.control;
+        for (n, at) in INTERCEPTS.into_iter().enumerate() {
+            v02.set_word(at, v01.word(at) | c.intercepts[n] | ALWAYS[n]);
+        }
+        v02.set_word(FILTER_WORD, c.filter & FILTER);
+        v02.tsc_offset = v01.tsc_offset.wrapping_add(c.tsc_offset);
+        // Without V_INTR_MASKING L2's IF and task priority are L1's: what the host has on offer to
+        // L1 is on offer to L2.
+        v02.int_ctl = if c.masks_interrupts() {
+            c.int_ctl & VIRTUAL_INTERRUPT
+        } else if self.has_hosts_offer {
+            v01.int_ctl & VIRTUAL_INTERRUPT
+        } else {
+            v01.int_ctl & PRIORITY | c.int_ctl & VIRTUAL_INTERRUPT & !PRIORITY
+        };
+        v02.interrupt_shadow = c.interrupt_shadow & 1;
+        v02.event_inj = c.event_inj;
+    }
+
+    /// After each exit of L2: what the CPU made of the virtual interrupt goes to whose it is.
+    pub fn keep_offer(&mut self, v02: &Vmcb, v01: &mut Vmcb) {
+        let changed = int_ctl::V_IRQ | int_ctl::V_TPR;
+        if self.control.masks_interrupts() {
+            self.control.int_ctl = self.control.int_ctl & !changed | v02.int_ctl & changed;
+            return;
+        }
+        v01.int_ctl = v01.int_ctl & !int_ctl::V_TPR | v02.int_ctl & int_ctl::V_TPR;
+        let offer = if self.has_hosts_offer { &mut v01.int_ctl } else { &mut self.control.int_ctl };
+        *offer = *offer & !int_ctl::V_IRQ | v02.int_ctl & int_ctl::V_IRQ;
+    }
+}
+
+/// The state that VMRUN loads, but for PAT.
+#[inline(always)]
+fn copy_state<B: Block>(v: &mut Vmcb, block: &B, clean: u64) {
+    if clean & clean::SEGMENTS == 0 {
+        // ES, CS, SS, DS.
+        copy_in(v, block, offset_of!(Vmcb, es), 8);
+        v.set_word(CPL_WORD, block.read(CPL_WORD) & CPL);
+    }
+    if clean & clean::TABLES == 0 {
+        copy_in(v, block, offset_of!(Vmcb, gdtr), 2);
+        copy_in(v, block, offset_of!(Vmcb, idtr), 2);
+    }
+    if clean & clean::CONTROL == 0 {
+        v.efer = block.read(offset_of!(Vmcb, efer));
+        // CR4, CR3, CR0.
+        copy_in(v, block, offset_of!(Vmcb, cr4), 3);
+    }
+    if clean & clean::DEBUG == 0 {
+        copy_in(v, block, offset_of!(Vmcb, dr7), 2);
+    }
+    if clean & clean::CR2 == 0 {
+        v.cr2 = block.read(offset_of!(Vmcb, cr2));
+    }
+    copy_in(v, block, offset_of!(Vmcb, rflags), 2);
+    v.rsp = block.read(offset_of!(Vmcb, rsp));
+    v.rax = block.read(offset_of!(Vmcb, rax));
+}

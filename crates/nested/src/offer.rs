@@ -1,0 +1,46 @@
+//! What of SVM and of the rest of the processor L1 was offered.
+//!
+//! The CPU itself would take more in 02: it knows features that L1 doesn't see.
+
+use svm::EFER_SVME;
+
+/// Nested paging, VMCB clean bits, flush by ASID, decode assists, the pause filter with its
+/// threshold, the next RIP, and #GP for addresses of control blocks that are none
+/// (CPUID 8000_000A EDX, APM vol. 3, appendix E.4.9).
+const FEATURES: u32 = 1 << 0 | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 10 | 1 << 12 | 1 << 28;
+/// The revision of SVM.
+const REVISION: u32 = 1;
+/// Address spaces that L1 may number.
+const ASIDS: u32 = 64;
+
+/// What L1 may set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// Bits of CR4.
+    pub cr4: u64,
+    /// Bits of EFER, SVME among them.
+    pub efer: u64,
+    /// Width of its physical addresses, at most 52.
+    pub physical_bits: u32,
+}
+
+impl Offer {
+    /// An offer of SVM to a guest that may set these bits of CR4 and EFER without it.
+    pub const fn new(cr4: u64, efer: u64, physical_bits: u32) -> Self {
+        let physical_bits = if physical_bits > 52 { 52 } else { physical_bits };
+        Offer { cr4, efer: efer | EFER_SVME, physical_bits }
+    }
+
+    /// EAX, EBX, ECX, EDX of CPUID 8000_000A, as L1 sees it on a CPU with these features (EDX).
+    pub const fn leaf(cpu: u32) -> [u32; 4] {
+        // What the host fills in where the CPU doesn't: the clean bits mean nothing that must be
+        // done, a flush of all is one by ASID, and addresses are checked.
+        const SOFT: u32 = 1 << 5 | 1 << 6 | 1 << 28;
+        [REVISION, ASIDS, 0, FEATURES & (cpu | SOFT)]
+    }
+
+    /// Is any bit of a physical address, or of CR3 in long mode, beyond the width?
+    pub(crate) const fn is_beyond(&self, address: u64) -> bool {
+        address >> self.physical_bits != 0
+    }
+}

@@ -1,0 +1,405 @@
+//! Composed tables against a reference that walks both by itself, with edits of L1's at random.
+
+use super::*;
+use paging::{Access as Rights, Entry, Format, Mapping, Memory, Nested};
+use proptest::prelude::*;
+use std::collections::HashMap;
+
+const RULES: Rules = Rules { no_execute: true, physical_bits: 40 };
+const PAGE: u64 = 0x1000;
+/// L1's table frames.
+const FRAMES: u64 = 6;
+const FIRST_FRAME: u64 = 0x10_0000;
+/// Where the host has L1's memory.
+const BEHIND: u64 = 0x4_0000_0000;
+
+/// L1's memory: its tables alone.
+#[derive(Clone, Default)]
+struct L1(HashMap<u64, u64>);
+
+impl L1Memory for L1 {
+    fn read(&self, gpa: u64) -> Option<u64> {
+        let is_table = (FIRST_FRAME..FIRST_FRAME + FRAMES * PAGE).contains(&gpa);
+        is_table.then(|| self.0.get(&gpa).copied().unwrap_or(0))
+    }
+
+    fn exchange(&mut self, gpa: u64, old: u64, new: u64) -> bool {
+        // Tables that loop have a word at two levels.
+        let is_old = self.read(gpa) == Some(old);
+        if is_old {
+            self.0.insert(gpa, new);
+        }
+        is_old
+    }
+}
+
+/// The host's page for an address of L1's: 2 MiB pages below 8 MiB, one of them read-only, small
+/// ones up to 12 MiB, one of those without fetches, registers at 13 MiB, nothing elsewhere.
+fn own(gpa: u64) -> Option<Mapping> {
+    let all = Rights::READ | Rights::WRITE | Rights::EXECUTE;
+    let (access, size) = match gpa >> 12 {
+        0x200..0x400 => (all - Rights::WRITE, 1 << 21),
+        0..0x800 => (all, 1 << 21),
+        0x900 => (all - Rights::EXECUTE, PAGE),
+        0x800..0xC00 => (all, PAGE),
+        0xD00 => (Rights::READ | Rights::WRITE | Rights::UNCACHED, PAGE),
+        _ => return None,
+    };
+    Some(Mapping { pa: BEHIND + gpa, access, size })
+}
+
+/// A pool of so many frames.
+struct Pool {
+    words: HashMap<u64, u64>,
+    free: Vec<u64>,
+}
+
+impl Pool {
+    fn of(frames: u64) -> Self {
+        Pool { words: HashMap::new(), free: (1..=frames).map(|n| n * PAGE).collect() }
+    }
+}
+
+impl Memory for Pool {
+    fn read(&self, pa: u64) -> u64 {
+        assert!(!self.free.contains(&(pa & !0xFFF)), "a freed frame was read");
+        self.words.get(&pa).copied().unwrap_or(0)
+    }
+
+    fn write(&mut self, pa: u64, value: u64) {
+        assert!(!self.free.contains(&(pa & !0xFFF)), "a freed frame was written");
+        self.words.insert(pa, value);
+    }
+
+    fn allocate(&mut self) -> Option<u64> {
+        let frame = self.free.pop()?;
+        self.words.retain(|at, _| at & !0xFFF != frame);
+        Some(frame)
+    }
+
+    fn free(&mut self, frame: u64) {
+        assert!(!self.free.contains(&frame), "freed twice");
+        self.free.push(frame);
+    }
+}
+
+/// What the CPU makes of an address by a tree of ours.
+fn seen(pool: &Pool, root: u64, address: u64) -> Option<(u64, Rights)> {
+    let mut table = root;
+    for level in (1..=4).rev() {
+        let shift = 12 + 9 * (level - 1);
+        match Nested.decode(level, pool.read(table | (address >> shift & 0x1FF) << 3)) {
+            Entry::Empty => return None,
+            Entry::Table(next) => table = next,
+            Entry::Leaf { pa, access } => return Some((pa | address & ((1 << shift) - 1), access)),
+        }
+    }
+    None
+}
+
+/// The reference: each entry by the manual's words, without what the walk shares.
+fn reference(l1: &L1, root: u64, address: u64) -> Option<(u64, Rights)> {
+    let (mut table, mut rights) = (root, Rights::READ | Rights::WRITE | Rights::EXECUTE);
+    for (level, shift) in [(4, 39), (3, 30), (2, 21), (1, 12)] {
+        let entry = l1.read(table + (address >> shift) % 512 * 8)?;
+        let has = |bit: u32| entry >> bit & 1 == 1;
+        if !has(0) || entry >> 40 & 0xFFF != 0 || level == 4 && has(7) || !has(2) {
+            return None;
+        }
+        if !has(1) {
+            rights -= Rights::WRITE;
+        }
+        if has(63) {
+            rights -= Rights::EXECUTE;
+        }
+        if level == 1 || has(7) {
+            let size = 1_u64 << shift;
+            let low = (entry & 0xF_FFFF_FFFF_F000) % size;
+            if level != 1 && low & !0x1000 != 0 {
+                return None;
+            }
+            if !has(6) {
+                rights -= Rights::WRITE;
+            }
+            let gpa = (entry & 0xF_FFFF_FFFF_F000) - low + address % size;
+            let host = own(gpa)?;
+            let mut both = rights & host.access;
+            if has(4) || host.access.contains(Rights::UNCACHED) {
+                both |= Rights::UNCACHED;
+            }
+            return Some((host.pa, both));
+        }
+        table = entry & 0xF_FFFF_FFFF_F000;
+    }
+    None
+}
+
+fn frame(n: u64) -> u64 {
+    FIRST_FRAME + n % FRAMES * PAGE
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Edit { frame: u64, index: u64, entry: u64 },
+    Touch { root: u64, address: u64, write: bool, fetch: bool },
+    Flush { root: u64 },
+}
+
+fn entry() -> impl Strategy<Value = u64> {
+    let flags = prop::bits::u64::masked(0x8000_0000_0000_0076);
+    let address = prop_oneof![
+        6 => (0..FRAMES).prop_map(frame),
+        4 => (0_u64..0xE00).prop_map(|page| page * PAGE),
+        2 => (0_u64..7).prop_map(|page| page << 21),
+    ];
+    let odd = prop_oneof![12 => Just(0), 1 => Just(1_u64 << 45), 3 => Just(1 << 7)];
+    // Mostly all is allowed, so that something is translated.
+    let base = prop_oneof![8 => Just(7_u64), 1 => Just(5), 1 => Just(3), 1 => Just(0)];
+    (flags, address, odd, base)
+        .prop_map(|(flags, address, odd, base)| (flags & !7) | address | odd | base)
+}
+
+/// Addresses by which the few entries that are edited are used.
+fn address() -> impl Strategy<Value = u64> {
+    (0_u64..2, 0_u64..2, 0_u64..3, 0_u64..3, 0_u64..PAGE)
+        .prop_map(|(a, b, c, d, offset)| a << 39 | b << 30 | c << 21 | d << 12 | offset)
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let root = || (0_u64..3).prop_map(frame);
+    prop_oneof![
+        4 => (0..FRAMES, 0_u64..3, entry())
+            .prop_map(|(n, index, entry)| Step::Edit { frame: frame(n), index, entry }),
+        8 => (root(), address(), any::<bool>(), any::<bool>())
+            .prop_map(|(root, address, write, fetch)| Step::Touch { root, address, write, fetch }),
+        1 => root().prop_map(|root| Step::Flush { root }),
+    ]
+}
+
+/// All addresses that a tree translates, one for each page.
+fn all_pages(pool: &Pool, frame: u64, level: u32, base: u64) -> Vec<u64> {
+    let mut found = Vec::new();
+    for index in 0..512 {
+        let address = base | index << (12 + 9 * (level - 1));
+        match Nested.decode(level, pool.read(frame | index << 3)) {
+            Entry::Empty => {}
+            Entry::Table(next) => found.extend(all_pages(pool, next, level - 1, address)),
+            Entry::Leaf { .. } => found.push(address),
+        }
+    }
+    found
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(80))]
+
+    /// Whatever L1 writes: what was just filled is what both tables say; after a flush everything is
+    /// as they say; and no translation ever leaves the host's pages for L1.
+    #[test]
+    fn trees_say_what_both_tables_say(
+        steps in proptest::collection::vec(step(), 1..120),
+        frames in prop_oneof![Just(4_u64), Just(9), Just(64)],
+    ) {
+        let (mut l1, mut pool, mut shadow) = (L1::default(), Pool::of(frames), Shadow::new());
+        for step in steps {
+            match step {
+                Step::Edit { frame, index, entry } => {
+                    l1.0.insert(frame | index << 3, entry);
+                }
+                Step::Touch { root, address, write, fetch } => {
+                    let before = reference(&l1, root, address);
+                    let access = Access { write, fetch };
+                    let (tree, _) = shadow.root(&mut pool, root)?;
+                    // Each try sets a bit at least.
+                    let tries = (0..8).map(|_| walk(&mut l1, root, address, access, RULES));
+                    let walked = tries.into_iter().find(|walked| *walked != Err(Miss::Again));
+                    let Some(walked) = walked else { return Err(TestCaseError::fail("no end")) };
+                    let now = reference(&l1, root, address);
+                    let page = walked.ok().and_then(|walked| compose(&walked, &own(walked.gpa)?));
+                    if let Some(page) = page {
+                        shadow.fill(&mut pool, root, address, page)?;
+                        prop_assert_eq!(seen(&pool, tree, address), now);
+                    } else if !write && !fetch {
+                        prop_assert!(before.is_none(), "{:?} though {:?}", walked, before);
+                    }
+                }
+                Step::Flush { root } => {
+                    let read = Access::default();
+                    shadow.flush(&mut pool, root, &mut |address| {
+                        let walked = walk(&mut l1, root, address, read, RULES).ok()?;
+                        compose(&walked, &own(walked.gpa)?)
+                    });
+                    let (tree, _) = shadow.root(&mut pool, root)?;
+                    for address in all_pages(&pool, tree, 4, 0) {
+                        prop_assert_eq!(seen(&pool, tree, address), reference(&l1, root, address));
+                    }
+                }
+            }
+            // The audit's rule.
+            for root in [0, 1, 2].map(frame) {
+                let (tree, _) = shadow.root(&mut pool, root)?;
+                for address in all_pages(&pool, tree, 4, 0) {
+                    let Some((pa, access)) = seen(&pool, tree, address) else { continue };
+                    let host = own(pa - BEHIND);
+                    prop_assert!(host.is_some_and(|host| host.access.contains(access - Rights::UNCACHED)));
+                }
+            }
+        }
+        shadow.clear(&mut pool);
+        prop_assert_eq!(pool.free.len() as u64, frames);
+    }
+}
+
+/// Tables of one page of L2's, at address 0, of this size.
+fn tables(last: u64, level: u32) -> L1 {
+    let mut l1 = L1::default();
+    for above in level + 1..=4 {
+        let n = u64::from(4 - above);
+        l1.0.insert(frame(n), frame(n + 1) | 0x27);
+    }
+    l1.0.insert(frame(u64::from(4 - level)), last | if level > 1 { 0x80 } else { 0 });
+    l1
+}
+
+#[test]
+fn faults_tell_what_is_wrong() {
+    let at = |l1: &mut L1, gpa, access| walk(l1, frame(0), gpa, access, RULES);
+    let read = Access::default();
+    let (write, fetch) = (Access { write: true, ..read }, Access { fetch: true, ..read });
+    let miss = |bits| Err(Miss::Fault(bits));
+    assert_eq!(at(&mut tables(0x5000, 1), 0, read), miss(0), "not present");
+    assert_eq!(at(&mut tables(0x5007, 1), 1 << 48, read), miss(0), "no such address");
+    assert_eq!(at(&mut tables(0x5007 | 1 << 40, 1), 0, read), miss(9), "beyond L1's addresses");
+    assert_eq!(at(&mut tables(0x5003, 1), 0, read), miss(1), "not a user's");
+    assert_eq!(at(&mut tables(0x5005, 1), 0, write), miss(1), "read-only");
+    assert_eq!(at(&mut tables(0x5007 | 1 << 63, 1), 0, fetch), miss(1), "no fetch");
+    assert_eq!(at(&mut tables(0x20_2007, 2), 0, read), miss(9), "not a multiple of 2 MiB");
+    assert_eq!(at(&mut tables(7, 4), 0, read), miss(9), "too large");
+    let mut elsewhere = L1::default();
+    elsewhere.0.insert(frame(0), 0x77_7007);
+    assert_eq!(at(&mut elsewhere, 0, read), miss(9), "a table that isn't memory");
+    let no_nx = Rules { no_execute: false, ..RULES };
+    let mut closed = tables(0x5007 | 1 << 63, 1);
+    assert_eq!(walk(&mut closed, frame(0), 0, read, no_nx), miss(9));
+    // What L1 is told has its own bits, and the CPU's for the rest.
+    assert_eq!(Miss::Fault(9).told(0x1_0000_0016), Some(0x1_0000_001F));
+    assert_eq!(Miss::Fault(0).told(0x2_0000_0007), Some(0x2_0000_0006));
+    assert_eq!(Miss::Again.told(7), None);
+    assert_eq!(Access::of_fault(0x12), Access { write: true, fetch: true });
+    assert_eq!(Access::of_fault(!0x12), read);
+}
+
+#[test]
+fn bits_are_set_as_the_cpu_sets_them() {
+    let mut l1 = tables(0x5007, 1);
+    l1.0.insert(frame(1), frame(2) | 7);
+    let read = Access::default();
+    let walked = walk(&mut l1, frame(0), 0x123, read, RULES);
+    assert_eq!(walked.map(|walked| (walked.gpa, walked.write)), Ok((0x5123, false)));
+    assert_eq!(l1.read(frame(1)), Some(frame(2) | 0x27));
+    assert_eq!(l1.read(frame(3)), Some(0x5027));
+    let write = Access { write: true, ..read };
+    let walked = walk(&mut l1, frame(0), 0x123, write, RULES);
+    assert_eq!(walked.map(|walked| walked.write), Ok(true));
+    assert_eq!(l1.read(frame(3)), Some(0x5067));
+    // Dirty already: a read lets stores in, too.
+    let walked = walk(&mut l1, frame(0), 0, read, RULES);
+    assert_eq!(walked.map(|walked| walked.write), Ok(true));
+}
+
+/// L1 changes an entry between the look and the mark.
+#[test]
+fn a_race_is_tried_again() {
+    struct Racing(L1);
+    impl L1Memory for Racing {
+        fn read(&self, gpa: u64) -> Option<u64> {
+            self.0.read(gpa)
+        }
+        fn exchange(&mut self, _: u64, _: u64, _: u64) -> bool {
+            false
+        }
+    }
+    let mut racing = Racing(tables(0x5007, 1));
+    assert_eq!(walk(&mut racing, frame(0), 0, Access::default(), RULES), Err(Miss::Again));
+}
+
+#[test]
+fn pages_are_as_large_as_the_smaller_one() {
+    let of = |gpa, shift| {
+        let walked = Walked { gpa, shift, write: true, execute: true, uncached: false };
+        own(gpa).and_then(|own| compose(&walked, &own)).map(|page| (page.pa - BEHIND, page.shift))
+    };
+    assert_eq!(of(0x61_2345, 30), Some((0x60_0000, 21)));
+    assert_eq!(of(0x61_2345, 12), Some((0x61_2000, 12)));
+    assert_eq!(of(0x91_2345, 21), Some((0x91_2000, 12)));
+    assert_eq!(of(0xF0_0000, 21), None);
+}
+
+/// A pool for one tree: using another drops it, and it comes back.
+#[test]
+fn what_is_dropped_comes_back() -> Result<(), NoFrame> {
+    let (mut pool, mut shadow) = (Pool::of(4), Shadow::new());
+    let page = Page { pa: 0x9000, shift: 12, access: Rights::READ };
+    for n in [1, 2, 1] {
+        let (root, is_new) = shadow.root(&mut pool, n << 12)?;
+        assert!(is_new, "the other took its frames");
+        shadow.fill(&mut pool, n << 12, 0x5000, page)?;
+        assert_eq!(seen(&pool, root, 0x5000), Some((0x9000, Rights::READ)));
+        assert_eq!(shadow.pages(), 1);
+    }
+    // The tree itself is too large: an address elsewhere makes it begin anew.
+    assert_eq!(shadow.fill(&mut pool, 0x1000, 1 << 39, page), Ok(true));
+    let (root, is_new) = shadow.root(&mut pool, 0x1000)?;
+    assert!(!is_new);
+    assert_eq!((seen(&pool, root, 0x5000), shadow.pages()), (None, 1));
+    let mut tiny = Pool::of(3);
+    let mut shadow = Shadow::new();
+    shadow.root(&mut tiny, 0x1000)?;
+    assert_eq!(shadow.fill(&mut tiny, 0x1000, 0, page), Err(NoFrame));
+    shadow.clear(&mut tiny);
+    assert_eq!(tiny.free.len(), 3);
+    Ok(())
+}
+
+#[test]
+fn the_tree_used_longest_ago_goes_first() -> Result<(), NoFrame> {
+    let (mut pool, mut shadow) = (Pool::of(64), Shadow::new());
+    for key in [1, 2, 3, 4, 1, 5] {
+        shadow.root(&mut pool, key << 12)?;
+    }
+    assert!(!shadow.root(&mut pool, 0x1000)?.1, "it was used since");
+    assert!(shadow.root(&mut pool, 0x2000)?.1);
+    shadow.keep_only(&mut pool, 0x1000);
+    assert!(!shadow.root(&mut pool, 0x1000)?.1);
+    assert_eq!(pool.free.len(), 63);
+    Ok(())
+}
+
+/// Only what changes what the CPU may have cached is to be flushed.
+#[test]
+fn changes_are_told() -> Result<(), NoFrame> {
+    let (mut pool, mut shadow) = (Pool::of(64), Shadow::new());
+    let large = Page { pa: 0x20_0000, shift: 21, access: Rights::READ };
+    shadow.root(&mut pool, 0)?;
+    assert_eq!(shadow.fill(&mut pool, 0, 0x1234, large), Ok(false));
+    assert_eq!(shadow.fill(&mut pool, 0, 0x1234, large), Ok(false), "the same again");
+    let more = Page { access: Rights::READ | Rights::WRITE, ..large };
+    assert_eq!(shadow.fill(&mut pool, 0, 0, more), Ok(true));
+    // A small page takes the large one's place, and a large one is small where small ones are.
+    let small = Page { pa: 0x7000, shift: 12, access: Rights::READ };
+    assert_eq!(shadow.fill(&mut pool, 0, 0x3000, small), Ok(true));
+    assert_eq!(shadow.pages(), 1);
+    assert_eq!(shadow.fill(&mut pool, 0, 0x5000, large), Ok(false));
+    let (root, _) = shadow.root(&mut pool, 0)?;
+    assert_eq!(seen(&pool, root, 0x5000), Some((0x20_5000, Rights::READ)));
+    assert_eq!(seen(&pool, root, 0x4000), None);
+    assert_eq!(shadow.pages(), 2);
+    assert!(!shadow.flush(&mut pool, 0, &mut |address| Some(if address == 0x3000 {
+        small
+    } else {
+        large
+    })));
+    assert!(shadow.flush(&mut pool, 0, &mut |_| None));
+    assert_eq!(shadow.pages(), 0);
+    Ok(())
+}

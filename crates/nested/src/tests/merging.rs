@@ -1,0 +1,181 @@
+//! 02, as it is made.
+
+use super::*;
+use svm::vmcb::{int_ctl, misc1};
+
+proptest! {
+    /// Whatever L1 wants, the host has its intercepts, its address space and its maps.
+    #[test]
+    fn the_host_keeps_what_it_needs(v in any_taken(), more: u32, exceptions: u32) {
+        let (mut v01, mut v02) = (hosts(), fresh());
+        v01.intercept_misc1 |= more;
+        v01.intercept_exceptions |= exceptions;
+        // A virtual GIF, and VMLOAD and VMSAVE by the CPU: for L1 alone.
+        v01.intercept_misc2 = misc2::VMRUN;
+        v01.int_ctl = 1 << 25 | 1 << 9;
+        v01.other_virtualization = 2;
+        let block = InMemory::of(&v);
+        let entry = Nest::new().enter(&mut v02, &v01, &offer(), (AT, &block));
+        prop_assert!(entry.is_ok());
+        prop_assert_eq!(ALWAYS_MISC1 & !v02.intercept_misc1, 0);
+        prop_assert_eq!(ALWAYS_MISC2 & !v02.intercept_misc2, 0);
+        prop_assert_eq!(v01.intercept_misc1 & !v02.intercept_misc1, 0);
+        prop_assert_eq!((exceptions | ALWAYS_EXCEPTIONS) & !v02.intercept_exceptions, 0);
+        prop_assert_eq!(v.intercept_misc1 & !v02.intercept_misc1, 0);
+        prop_assert_eq!(v.intercept_misc2 & !v02.intercept_misc2, 0);
+        prop_assert_eq!(v.intercept_exceptions & !v02.intercept_exceptions, 0);
+        prop_assert_eq!(v.intercept_cr_write & !v02.intercept_cr_write, 0);
+        prop_assert_eq!(v.intercept_dr_read & !v02.intercept_dr_read, 0);
+        prop_assert_eq!((v02.asid, v02.msrpm_base, v02.iopm_base), (7, 0x8000, 0xA000));
+        prop_assert_eq!((v02.nested_control, v02.other_virtualization), (1, 0));
+        prop_assert_eq!(v02.int_ctl & (int_ctl::VIRTUALIZED | 1 << 9), 0);
+        prop_assert_eq!(v02.tsc_offset, v.tsc_offset.wrapping_add(1_000));
+        prop_assert_eq!(v02.efer >> 10 & 1, v.efer >> 8 & v.cr0 >> 31 & 1, "LMA follows");
+    }
+
+    /// L2 has its state, and each word is read once.
+    #[test]
+    fn the_state_is_l2s(v in any_taken()) {
+        let block = InMemory::of(&v);
+        let mut v02 = fresh();
+        let entry = Nest::new().enter(&mut v02, &hosts(), &offer(), (AT, &block));
+        prop_assert!(entry.is_ok());
+        prop_assert_eq!((v02.es, v02.cs, v02.ss, v02.ds), (v.es, v.cs, v.ss, v.ds));
+        prop_assert_eq!((v02.gdtr, v02.idtr, v02.cpl), (v.gdtr, v.idtr, v.cpl));
+        prop_assert_eq!((v02.cr0, v02.cr2, v02.cr3, v02.cr4), (v.cr0, v.cr2, v.cr3, v.cr4));
+        prop_assert_eq!((v02.dr6, v02.dr7), (v.dr6, v.dr7));
+        prop_assert_eq!((v02.rip, v02.rsp, v02.rax, v02.rflags), (v.rip, v.rsp, v.rax, v.rflags));
+        prop_assert_eq!(v02.event_inj, v.event_inj);
+        prop_assert_eq!(v02.interrupt_shadow, v.interrupt_shadow & 1);
+        prop_assert_eq!(v02.pause_filter_count, v.pause_filter_count);
+        prop_assert_eq!(v02.pause_filter_threshold, v.pause_filter_threshold);
+        prop_assert!(block.reads.borrow().iter().all(|reads| *reads <= 1));
+    }
+
+    /// A second VMRUN of the same block: what is called clean isn't read, whatever stands there.
+    #[test]
+    fn what_is_clean_isnt_read(first in any_taken(), second in any_taken(), clean: u64) {
+        let (mut nest, mut v02, v01) = (Nest::new(), fresh(), hosts());
+        let block = InMemory::of(&first);
+        prop_assert!(nest.enter(&mut v02, &v01, &offer(), (AT, &block)).is_ok());
+        let mut second = second.0;
+        second.clean = clean;
+        let block = InMemory::of(&second);
+        prop_assert!(nest.enter(&mut v02, &v01, &offer(), (AT, &block)).is_ok());
+        let read = |at: usize| block.reads.borrow()[at / 8];
+        for (bit, at) in [
+            (0, 0x00), (0, 0x08), (0, 0x10), (0, 0x38), (0, 0x50), (1, 0x40), (1, 0x48),
+            (4, 0x90), (4, 0xB0), (5, 0x4D0), (5, 0x548), (5, 0x550), (5, 0x558), (6, 0x560),
+            (6, 0x568), (7, 0x460), (7, 0x488), (8, 0x400), (8, 0x410), (8, 0x438), (8, 0x4C8),
+            (9, 0x640),
+        ] {
+            prop_assert_eq!(read(at), 1 - (clean >> bit & 1) as u32, "{:#x}", at);
+        }
+        // Those that the CPU changes.
+        for at in [0x58, 0x60, 0x68, 0xA8, 0xC0, 0x570, 0x578, 0x5D8, 0x5F8] {
+            prop_assert_eq!(read(at), 1, "{:#x}", at);
+        }
+        let cr3 = if clean >> 5 & 1 != 0 { first.cr3 } else { second.cr3 };
+        prop_assert_eq!(v02.cr3, cr3);
+    }
+}
+
+#[test]
+fn another_block_is_never_clean() {
+    let (mut nest, mut v02, v01) = (Nest::new(), fresh(), hosts());
+    let mut v = taken();
+    let block = InMemory::of(&v);
+    assert!(nest.enter(&mut v02, &v01, &offer(), (AT, &block)).is_ok());
+    (v.clean, v.cr3) = (u64::MAX, 0x9000);
+    let block = InMemory::of(&v);
+    assert!(nest.enter(&mut v02, &v01, &offer(), (AT + 0x1000, &block)).is_ok());
+    assert_eq!(v02.cr3, 0x9000);
+    nest.forget();
+    v.cr3 = 0xA000;
+    let block = InMemory::of(&v);
+    assert!(nest.enter(&mut v02, &v01, &offer(), (AT + 0x1000, &block)).is_ok());
+    assert_eq!(v02.cr3, 0xA000);
+}
+
+#[test]
+fn translations_are_dropped_when_l1_asks_and_when_its_space_is_another() {
+    let (mut nest, mut v02, v01) = (Nest::new(), fresh(), hosts());
+    let mut v = taken();
+    let mut enter = |v: &Vmcb| {
+        let entry = nest.enter(&mut v02, &v01, &offer(), (AT, &InMemory::of(v)));
+        (entry.map(|entry| entry.flush), v02.tlb_control)
+    };
+    assert_eq!(enter(&v), (Ok(false), 1), "the first time");
+    assert_eq!(enter(&v), (Ok(false), 0));
+    for how in [1, 3, 7] {
+        v.tlb_control = how;
+        assert_eq!(enter(&v), (Ok(true), 1), "{how}");
+    }
+    v.tlb_control = 0;
+    v.asid = 2;
+    assert_eq!(enter(&v), (Ok(false), 1));
+    v.nested_cr3 = 0x8000;
+    assert_eq!(enter(&v), (Ok(false), 1));
+    assert_eq!(enter(&v), (Ok(false), 0));
+}
+
+/// An offer of the host's to L1 is L2's to take, unless L2's interrupts are its own.
+#[test]
+fn an_offer_reaches_whoever_has_interrupts_on() {
+    let mine = int_ctl::V_INTR_MASKING | int_ctl::V_IRQ | 5 << 16 | 0x51 << 32;
+    let yours = int_ctl::V_IRQ | 6 << 16 | 0x61 << 32;
+    let (mut nest, mut v02, mut v01) = (Nest::new(), fresh(), hosts());
+    v01.intercept_misc1 |= misc1::INTR;
+    v01.int_ctl = mine;
+    let mut v = taken();
+    v.int_ctl = yours;
+    let mut block = InMemory::of(&v);
+    assert!(nest.enter(&mut v02, &v01, &offer(), (AT, &block)).is_ok());
+    assert_eq!(v02.int_ctl, mine);
+    // L2 takes it, and raises its task priority.
+    v02.int_ctl = v02.int_ctl & !int_ctl::V_IRQ | 3;
+    nest.keep_offer(&v02, &mut v01);
+    nest.leave(&v02, &crate::Told::of(&v02, 0x72, 0), &mut block);
+    assert_eq!((v01.int_ctl, block.block().int_ctl), (mine & !int_ctl::V_IRQ | 3, yours));
+    // With none of the host's, L1's is on offer, by the host's priority.
+    assert!(nest.enter(&mut v02, &v01, &offer(), (AT, &block)).is_ok());
+    assert_eq!(v02.int_ctl, yours | int_ctl::V_INTR_MASKING | 3);
+    v02.int_ctl &= !int_ctl::V_IRQ;
+    nest.keep_offer(&v02, &mut v01);
+    nest.leave(&v02, &crate::Told::of(&v02, 0x72, 0), &mut block);
+    assert_eq!(block.block().int_ctl, yours & !int_ctl::V_IRQ);
+    // L2's interrupts are its own: the host's offer waits.
+    v01.int_ctl = mine;
+    v.int_ctl = yours | int_ctl::V_INTR_MASKING | 2;
+    let mut block = InMemory::of(&v);
+    assert!(nest.enter(&mut v02, &v01, &offer(), (AT, &block)).is_ok());
+    assert_eq!(v02.int_ctl, yours | int_ctl::V_INTR_MASKING | 2);
+    v02.int_ctl = int_ctl::V_INTR_MASKING | 9 | 6 << 16 | 0x61 << 32;
+    nest.keep_offer(&v02, &mut v01);
+    nest.leave(&v02, &crate::Told::of(&v02, 0x72, 0), &mut block);
+    assert_eq!(v01.int_ctl, mine);
+    assert_eq!(block.block().int_ctl, int_ctl::V_INTR_MASKING | 9 | 6 << 16 | 0x61 << 32);
+}
+
+#[test]
+fn msrs_are_open_where_both_maps_are() {
+    use crate::{MSR_WORDS, OpenWords, TooMany};
+    let mut own = [u64::MAX; MSR_WORDS];
+    (own[3], own[700]) = (!0b1111, !0b11 << 1 | 1);
+    let Ok(open) = OpenWords::of(&own) else { panic!() };
+    let mut merged = [u64::MAX; MSR_WORDS];
+    open.merge(&mut merged, |page, at| match (page, at) {
+        (0, 3) => !0b0101,
+        (1, 188) => u64::MAX,
+        _ => panic!("word {at} of page {page} was read for nothing"),
+    });
+    assert_eq!(merged[3], !0b0101);
+    assert!(merged.iter().enumerate().all(|(at, word)| at == 3 || *word == u64::MAX));
+    // Closed again, as L1 wants it now.
+    open.merge(&mut merged, |_, _| u64::MAX);
+    assert_eq!(merged, [u64::MAX; MSR_WORDS]);
+    // L1 opens all: no more than the host's.
+    open.merge(&mut merged, |_, _| 0);
+    assert_eq!(merged, own);
+    assert_eq!(OpenWords::of(&[0; MSR_WORDS]).err(), Some(TooMany));
+}

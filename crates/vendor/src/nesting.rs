@@ -1,0 +1,51 @@
+//! What a guest that runs guests of its own does, in terms that vendors share: `guest` is the VM's,
+//! `inner` what it runs.
+
+/// A guest's memory, by the page.
+pub trait GuestPages {
+    /// The machine's address of the guest's page of 4 KiB that has this guest-physical address in
+    /// it, if it is memory of the guest's. The host has it mapped there for as long as the guest
+    /// lives.
+    fn page(&self, gpa: u64) -> Option<u64>;
+}
+
+/// An instruction of the extension's, or one that isn't offered, was executed by the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    /// It raises an exception, which is injected.
+    Refused,
+    /// It is done; without prefixes it is these bytes.
+    Done([u8; 3]),
+    /// It is done, and the inner guest is to run.
+    Enter([u8; 3]),
+}
+
+/// Why the inner guest was left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inner {
+    /// The guest is told, and goes on.
+    Told,
+    /// A translation of its memory was missing, and is there now.
+    Filled,
+    /// An NMI came, as in [`Exit::Nmi`](crate::Exit::Nmi).
+    Nmi,
+    /// A physical interrupt is pending, which the host is to take.
+    Interrupt,
+    /// What it did is done, or it has an exception for it.
+    Done,
+    /// It shut down, and the guest doesn't intercept that: the guest shuts down.
+    Shutdown,
+    /// #MC: the machine's.
+    MachineCheck,
+    /// Anything else: as in [`Exit::Unknown`](crate::Exit::Unknown).
+    Unknown(u64, u64, u64),
+}
+
+/// An event for the guest, while its inner guest runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// An interrupt waits for it.
+    Interrupt,
+    /// An NMI does.
+    Nmi,
+}

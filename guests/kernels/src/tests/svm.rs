@@ -1,0 +1,231 @@
+//! This kernel as a hypervisor: guests of a few instructions, by SVM, bare or as a guest itself.
+//!
+//! The same must come of each on QEMU's own SVM and on what Exitless makes of it for its guests.
+
+mod block;
+mod cost;
+mod hostile;
+mod inside;
+mod interrupts;
+mod paging;
+mod smp;
+
+use crate::counters::{Policy, Window, policy};
+use crate::{boot::Boot, console::check, console::println, cpu};
+use block::{Block, Guest, exit};
+use ledger::Reason;
+use machine::attempt;
+
+const EFER: u32 = 0xC000_0080;
+const SVME: u64 = 1 << 12;
+const VM_CR: u32 = 0xC001_0114;
+const VM_HSAVE_PA: u32 = 0xC001_0117;
+const UNDEFINED: u8 = 6;
+const PROTECTION: u8 = 13;
+
+/// Turns SVM on; false: it isn't there.
+fn begin(test: &str) -> bool {
+    let offered = cpu::cpuid(0x8000_0001).ecx >> 2 & 1 == 1;
+    check!(test, offered, "CPUID 8000_0001 ECX says SVM");
+    let leaf = cpu::cpuid(0x8000_000A);
+    check!(test, leaf.edx & 1 == 1 && leaf.ebx > 1, "nested paging, {} ASIDs", leaf.ebx);
+    check!(test, cpu::rdmsr(VM_CR) & 0x10 == 0, "VM_CR: it isn't disabled");
+    cpu::wrmsr(EFER, cpu::rdmsr(EFER) | SVME);
+    check!(test, cpu::rdmsr(EFER) & SVME != 0, "EFER.SVME is set");
+    cpu::wrmsr(VM_HSAVE_PA, block::host_save());
+    check!(test, cpu::rdmsr(VM_HSAVE_PA) == block::host_save(), "VM_HSAVE_PA is kept");
+    offered
+}
+
+/// Turns it off again.
+fn end() {
+    cpu::wrmsr(EFER, cpu::rdmsr(EFER) & !SVME);
+}
+
+/// What isn't SVM's yet, or is wrong from the start.
+fn refused(test: &str) {
+    let fault = attempt!(Block::address(), "mov rax, {v}", "vmrun rax").map(|f| f.vector);
+    check!(test, fault == Some(UNDEFINED), "VMRUN without EFER.SVME: {fault:?}");
+    let fault = attempt!(0u64, "mov rax, {v}", "clgi").map(|f| f.vector);
+    check!(test, fault == Some(UNDEFINED), "CLGI without it: {fault:?}");
+    if !begin(test) {
+        return;
+    }
+    let odd = Block::address() + 8;
+    for (name, fault) in [
+        ("VMRUN", attempt!(odd, "mov rax, {v}", "vmrun rax")),
+        ("VMLOAD", attempt!(odd, "mov rax, {v}", "vmload rax")),
+        ("VMSAVE", attempt!(odd, "mov rax, {v}", "vmsave rax")),
+    ] {
+        let vector = fault.map(|f| f.vector);
+        check!(test, vector == Some(PROTECTION), "{name} of no page: {vector:?}");
+    }
+    if policy() != Policy::Bare {
+        // Nothing is there.
+        let fault = attempt!(0x9000_0000u64, "mov rax, {v}", "vmrun rax").map(|f| f.vector);
+        check!(test, fault == Some(PROTECTION), "VMRUN where no memory is: {fault:?}");
+    }
+}
+
+/// Exits of every kind that needs no device, each told as the manual has it.
+pub fn exits(test: &str, _: &Boot) {
+    refused(test);
+    let mut guest = Guest::new(inside::cpuids());
+    const ROUNDS: u64 = 200;
+    // Into the caches of the host's. The global interrupt flag stays clear.
+    guest.enter();
+    guest.skip(2);
+    let (mut right, mut after) = (0, 0);
+    let window = Window::open();
+    for round in 0..ROUNDS {
+        guest.registers.rdx = round;
+        guest.enter();
+        right += u64::from(guest.code() == exit::CPUID);
+        after += u64::from(guest.registers.rcx == round + 1);
+        guest.skip(2);
+    }
+    let counted = window.close();
+    block::let_in();
+    check!(test, right == ROUNDS, "CPUID exited {right} times of {ROUNDS}");
+    check!(test, after >= ROUNDS - 1, "its registers came through {after} times");
+    if policy() != Policy::Bare {
+        let [runs, told] = [Reason::Nesting, Reason::NestedReflected].map(|r| counted.of(r));
+        let all = counted.own();
+        check!(test, all == 2 * ROUNDS, "{all} exits: {runs} for VMRUN, {told} told");
+        check!(test, runs == ROUNDS && told == ROUNDS, "two each");
+    }
+
+    for (name, at, code, bytes) in [
+        ("VMMCALL", inside::hypercall(), exit::VMMCALL, 3),
+        ("HLT", inside::halt(), exit::HLT, 1),
+        ("RDMSR", inside::reads_msr(), exit::MSR, 2),
+        ("OUT", inside::writes_port(), exit::IOIO, 1),
+        ("CPUID again", inside::cpuids(), exit::CPUID, 2),
+    ] {
+        guest.restart(at);
+        guest.run();
+        let told = guest.code();
+        check!(test, told == code, "{name}: exit code {told:#x}");
+        guest.skip(bytes);
+    }
+    maps(test, &mut guest);
+    triple_fault(test, &mut guest);
+    injected(test, &mut guest);
+    end();
+}
+
+/// The permission maps: what L1 opens doesn't exit, if the host lets L1 itself have it.
+fn maps(test: &str, guest: &mut Guest) {
+    const MSR: u64 = 0xC000_0102;
+    guest.restart(inside::reads_msr());
+    guest.registers.rcx = MSR;
+    cpu::wrmsr(MSR as u32, 0x1234_5678);
+    guest.run();
+    let (code, write) = (guest.code(), guest.block().get(block::EXIT_INFO_1));
+    check!(test, code == exit::MSR && write == 0, "RDMSR, closed: {code:#x}, {write}");
+    block::open_msr(MSR as u32, true);
+    guest.restart(inside::reads_msr());
+    guest.registers.rcx = MSR;
+    guest.run();
+    let (code, value) = (guest.code(), guest.block().get(block::RAX) & 0xFFFF_FFFF);
+    check!(test, code == exit::VMMCALL && value == 0x1234_5678, "open: {code:#x}, {value:#x}");
+    block::open_msr(MSR as u32, false);
+    guest.restart(inside::reads_msr());
+    guest.registers.rcx = MSR;
+    guest.run();
+    check!(test, guest.code() == exit::MSR, "closed again without a word: {:#x}", guest.code());
+    cpu::wrmsr(MSR as u32, 0);
+
+    guest.restart(inside::writes_port());
+    guest.run();
+    let info = guest.block().get(block::EXIT_INFO_1);
+    check!(test, info >> 16 == 0x80 && info & 1 == 0, "OUT: port {:#x}", info >> 16);
+}
+
+/// It has no table of interrupts, and executes what is undefined.
+fn triple_fault(test: &str, guest: &mut Guest) {
+    guest.restart(inside::undefined());
+    guest.block().put(block::IDTR, 0);
+    guest.run();
+    check!(test, guest.code() == exit::SHUTDOWN, "a triple fault: {:#x}", guest.code());
+    guest.restart(inside::cpuids());
+    guest.run();
+    check!(test, guest.code() == exit::CPUID, "and it runs again: {:#x}", guest.code());
+}
+
+/// An exception that L1 injects, and one that it intercepts.
+fn injected(test: &str, guest: &mut Guest) {
+    guest.restart(inside::cpuids());
+    guest.block().put(block::EXCEPTIONS, 1 << UNDEFINED | guest.block().get(block::EXCEPTIONS));
+    guest.restart(inside::undefined());
+    guest.run();
+    check!(test, guest.code() == 0x40 + u64::from(UNDEFINED), "#UD: {:#x}", guest.code());
+    guest.block().put(block::EXCEPTIONS, !(1 << UNDEFINED) & guest.block().get(block::EXCEPTIONS));
+    // With no table for it, this comes to nothing but a triple fault.
+    guest.restart(inside::cpuids());
+    guest.block().put(block::IDTR, 0);
+    guest.block().put(block::EVENT_INJ, 1 << 31 | 3 << 8 | u64::from(UNDEFINED));
+    guest.run();
+    check!(test, guest.code() == exit::SHUTDOWN, "#UD injected: {:#x}", guest.code());
+    let left = guest.block().get(block::EVENT_INJ) >> 31 & 1;
+    check!(test, left == 0, "nothing is left to inject");
+}
+
+/// Blocks that no CPU runs: VMEXIT_INVALID, and L1 goes on.
+pub fn invalid(test: &str, _: &Boot) {
+    if !begin(test) {
+        return;
+    }
+    let mut guest = Guest::new(inside::cpuids());
+    guest.run();
+    check!(test, guest.code() == exit::CPUID, "a sound block: {:#x}", guest.code());
+    for (what, at, clear, set) in [
+        ("no address space", block::ASID, 0xFFFF_FFFF, 0),
+        ("VMRUN not intercepted", block::MISC2, 1, 0),
+        ("EFER.SVME clear", block::EFER, SVME, 0),
+        ("CR0.NW without CD", block::CR0, 1 << 30, 1 << 29),
+        ("an upper bit of CR0", block::CR0, 0, 1 << 32),
+        ("an upper bit of DR6", block::DR6, 0, 1 << 32),
+        ("an upper bit of DR7", block::DR7, 0, 1 << 32),
+        ("a bit of CR4 that isn't", block::CR4, 0, 1 << 63),
+        ("long mode without PAE", block::CR4, 1 << 5, 0),
+    ] {
+        guest.restart(inside::cpuids());
+        let before = guest.block().get(at);
+        guest.block().put(at, before & !clear | set);
+        guest.run();
+        let code = guest.code();
+        check!(test, code == exit::INVALID, "{what}: {code:#x}");
+        guest.block().put(at, before);
+    }
+    guest.restart(inside::cpuids());
+    guest.run();
+    check!(test, guest.code() == exit::CPUID, "it runs again: {:#x}", guest.code());
+    loaded(test);
+    end();
+}
+
+/// VMLOAD and VMSAVE.
+fn loaded(test: &str) {
+    const KERNEL_GS: u32 = 0xC000_0102;
+    const STAR: u32 = 0xC000_0081;
+    cpu::wrmsr(KERNEL_GS, 0x1111_2222_3333);
+    cpu::wrmsr(STAR, 0x10_0008_0000_0000);
+    let block = Block::new();
+    block.save();
+    let saved = (block.get(0x620), block.get(0x600));
+    check!(test, saved == (0x1111_2222_3333, 0x10_0008_0000_0000), "VMSAVE: {saved:x?}");
+    block.put(0x620, 0x4444);
+    block.load();
+    let loaded = cpu::rdmsr(KERNEL_GS);
+    check!(test, loaded == 0x4444, "VMLOAD: {loaded:#x}");
+    cpu::wrmsr(KERNEL_GS, 0);
+    cpu::wrmsr(STAR, 0);
+    println!("  loaded and saved");
+}
+
+pub use cost::instructions;
+pub use hostile::hostile;
+pub use interrupts::interrupts;
+pub use paging::paging;
+pub use smp::{events, restart, shutdown};

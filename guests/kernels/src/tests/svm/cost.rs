@@ -1,0 +1,60 @@
+//! What a guest of this kernel's costs the host: windows for the counting plugin.
+
+use super::block::{self, Guest, exit};
+use super::paging::{self, PAGES};
+use super::{begin, end, inside};
+use crate::{boot::Boot, console::check};
+
+/// The harness knows the number.
+const MEASURED: u64 = 1000;
+
+/// The plugin's marker (bench/plugin): a window opens or closes here.
+macro_rules! marker {
+    ($number:literal) => {
+        // SAFETY: a NOP.
+        unsafe { core::arch::asm!(".byte 0x0F, 0x1F, 0x84, 0x00", concat!(".long ", $number)) }
+    };
+}
+
+/// CPUID of the guest's, told, and VMRUN; the same with clean bits; then first touches of pages, each with a fault that is
+/// told, and a call.
+pub fn instructions(test: &str, _: &Boot) {
+    if !begin(test) {
+        return;
+    }
+    let mut guest = Guest::new(inside::cpuids());
+    let mut right = 0;
+    let mut once = |guest: &mut Guest| {
+        guest.enter();
+        right += u64::from(guest.code() == exit::CPUID);
+        guest.skip(2);
+    };
+    (0..100).for_each(|_| once(&mut guest));
+    marker!("0x45580001");
+    (0..MEASURED).for_each(|_| once(&mut guest));
+    marker!("0x45580002");
+    // As a hypervisor does that marks what it changed: nothing, here.
+    marker!("0x45580001");
+    (0..MEASURED).for_each(|_| {
+        guest.block().put(block::CLEAN, u64::MAX);
+        once(&mut guest);
+    });
+    marker!("0x45580002");
+    check!(test, right == 2 * MEASURED + 100, "{right} exits for CPUID");
+
+    let mut guest = paging::guest();
+    let mut came = 0;
+    marker!("0x45580001");
+    for page in 0..PAGES {
+        guest.restart(inside::touches());
+        guest.registers.rsi = paging::AREA + (page << 12);
+        guest.enter();
+        paging::map(page, page, paging::ALL);
+        guest.enter();
+        came += u64::from(guest.code() == exit::VMMCALL);
+    }
+    marker!("0x45580002");
+    block::let_in();
+    check!(test, came == PAGES, "{came} of {PAGES} pages came");
+    end();
+}

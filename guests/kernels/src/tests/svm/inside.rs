@@ -1,0 +1,73 @@
+//! What the guests of this kernel execute.
+
+core::arch::global_asm!(
+    r#"
+.balign 16
+.global svm_cpuids, svm_hypercall, svm_halt, svm_reads_msr, svm_writes_port
+.global svm_undefined, svm_spins, svm_touches, svm_stores, svm_jumps
+svm_cpuids:
+    lea rcx, [rdx + 1]
+    cpuid
+    jmp svm_cpuids
+svm_hypercall:
+    vmmcall
+    hlt
+svm_halt:
+    hlt
+    jmp svm_halt
+svm_reads_msr:
+    rdmsr
+    vmmcall
+svm_writes_port:
+    mov eax, 0x41
+    out 0x80, al
+    vmmcall
+svm_undefined:
+    ud2
+svm_spins:
+    pause
+    jmp svm_spins
+# Loads from RSI, stores RDI there, tells.
+svm_touches:
+    mov rcx, [rsi]
+    vmmcall
+svm_stores:
+    mov [rsi], rdi
+    vmmcall
+svm_jumps:
+    jmp rsi
+"#
+);
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $symbol:ident),+ $(,)?) => { $(
+        $(#[$doc])*
+        pub fn $name() -> u64 {
+            unsafe extern "C" { static $symbol: u8; }
+            (&raw const $symbol) as u64
+        }
+    )+ };
+}
+
+codes!(
+    /// CPUID without end, with RDX + 1 in RCX.
+    cpuids = svm_cpuids,
+    /// VMMCALL.
+    hypercall = svm_hypercall,
+    /// HLT.
+    halt = svm_halt,
+    /// RDMSR of RCX, VMMCALL.
+    reads_msr = svm_reads_msr,
+    /// OUT to port 80h, VMMCALL.
+    writes_port = svm_writes_port,
+    /// UD2.
+    undefined = svm_undefined,
+    /// Nothing, without end.
+    spins = svm_spins,
+    /// Loads what is at RSI to RCX, VMMCALL.
+    touches = svm_touches,
+    /// Stores RDI at RSI, VMMCALL.
+    stores = svm_stores,
+    /// Goes to RSI.
+    jumps = svm_jumps,
+);

@@ -1,0 +1,106 @@
+//! Interrupts of the hypervisor's while its guest runs.
+
+use super::block::{Guest, exit, hold, let_in};
+use super::{begin, end, inside};
+use crate::counters::{Policy, Window, policy};
+use crate::{boot::Boot, console::check, cpu, idt, wait, x2apic};
+use ledger::Reason;
+
+const VECTOR: u8 = 0x51;
+const TIMER: u8 = 0x52;
+const ROUNDS: u64 = 50;
+
+/// The global interrupt flag holds them, and they end a guest.
+pub fn interrupts(test: &str, _: &Boot) {
+    if !begin(test) {
+        return;
+    }
+    idt::on(VECTOR, |_| x2apic::complete());
+    idt::on(TIMER, |_| x2apic::complete());
+    held(test);
+    pending(test);
+    ticks(test);
+    masked(test);
+    end();
+}
+
+/// With the flag clear nothing comes, whatever IF is; then it does.
+fn held(test: &str) {
+    let before = idt::count(VECTOR);
+    hold();
+    cpu::enable_interrupts();
+    x2apic::self_ipi(VECTOR);
+    wait::settle();
+    let early = idt::count(VECTOR) - before;
+    let_in();
+    wait::settle();
+    let came = idt::count(VECTOR) - before;
+    cpu::disable_interrupts();
+    check!(test, early == 0 && came == 1, "CLGI: {early} came, STGI: {came}");
+    x2apic::self_ipi(VECTOR);
+    hold();
+    let_in();
+    cpu::enable_interrupts();
+    let came = wait::until(|| idt::count(VECTOR) == before + 2);
+    cpu::disable_interrupts();
+    check!(test, came, "and again");
+}
+
+/// One that is pending at VMRUN ends the guest, is pending still, and comes with STGI.
+fn pending(test: &str) {
+    let mut guest = Guest::new(inside::spins());
+    let (mut told, before) = (0, idt::count(VECTOR));
+    let window = Window::open();
+    for _ in 0..ROUNDS {
+        x2apic::self_ipi(VECTOR);
+        guest.enter_open();
+        told += u64::from(guest.code() == exit::INTR);
+        let_in();
+        cpu::enable_interrupts();
+        cpu::disable_interrupts();
+    }
+    let counted = window.close();
+    let came = idt::count(VECTOR) - before;
+    check!(test, told == ROUNDS, "INTR was told {told} times of {ROUNDS}");
+    check!(test, came == ROUNDS, "its handler ran {came} times");
+    if policy() != Policy::Bare {
+        // CLGI, VMRUN, INTR, STGI.
+        let told = counted.of(Reason::NestedReflected);
+        let all = counted.own();
+        check!(test, told == ROUNDS && all == 4 * ROUNDS, "{all} exits, {told} told");
+    }
+}
+
+/// A timer gets the core back from a guest that never leaves by itself.
+fn ticks(test: &str) {
+    let mut guest = Guest::new(inside::spins());
+    let (mut told, before) = (0, idt::count(TIMER));
+    for _ in 0..10 {
+        x2apic::start_timer(TIMER, false, 100_000);
+        guest.enter_open();
+        told += u64::from(guest.code() == exit::INTR);
+        let_in();
+        cpu::enable_interrupts();
+        cpu::disable_interrupts();
+    }
+    x2apic::stop_timer();
+    let came = idt::count(TIMER) - before;
+    check!(test, told == 10 && came == 10, "a tick ended it {told} times, {came} were handled");
+}
+
+/// With IF clear at VMRUN one waits, whatever the guest's own IF.
+fn masked(test: &str) {
+    let mut guest = Guest::new(inside::cpuids());
+    let before = idt::count(VECTOR);
+    x2apic::self_ipi(VECTOR);
+    hold();
+    guest.enter();
+    let code = guest.code();
+    let_in();
+    check!(test, code == exit::CPUID, "with IF clear the guest goes on: {code:#x}");
+    check!(test, idt::count(VECTOR) == before, "and the interrupt waits");
+    cpu::enable_interrupts();
+    let came = wait::until(|| idt::count(VECTOR) == before + 1);
+    cpu::disable_interrupts();
+    check!(test, came, "until IF is set");
+}

@@ -1,0 +1,185 @@
+//! Nested paging: the guest's physical addresses by tables of this kernel's.
+
+use super::block::{self, Frame, Guest, exit};
+use super::{begin, end, inside};
+use crate::counters::{Policy, Window, policy};
+use crate::{boot::Boot, console::check};
+use core::sync::atomic::Ordering::SeqCst;
+use ledger::Reason;
+
+/// Linear, and by this kernel's page tables guest-physical: no memory of anybody's need be there.
+pub const AREA: u64 = 0x1_0000_0000 - 0x20_0000;
+/// As many pages there have a frame.
+pub const PAGES: u64 = 64;
+/// Present, writable, user's.
+pub const ALL: u64 = 7;
+const ACCESSED: u64 = 1 << 5;
+const DIRTY: u64 = 1 << 6;
+const LARGE: u64 = 1 << 7;
+const NO_EXECUTE: u64 = 1 << 63;
+const NXE: u64 = 1 << 11;
+
+/// Bits of EXITINFO1.
+const PRESENT: u64 = 1;
+const WRITE: u64 = 2;
+const FETCH: u64 = 16;
+
+static ROOT: Frame = Frame::new();
+static THIRD: Frame = Frame::new();
+static SECOND: [Frame; 2] = [const { Frame::new() }; 2];
+static FIRST: Frame = Frame::new();
+static BACKING: [Frame; PAGES as usize] = [const { Frame::new() }; PAGES as usize];
+
+/// The first GiB as it is, and a table for the area.
+fn tables() -> u64 {
+    ROOT.0[0].store(THIRD.address() | ALL, SeqCst);
+    THIRD.0[0].store(SECOND[0].address() | ALL, SeqCst);
+    THIRD.0[3].store(SECOND[1].address() | ALL, SeqCst);
+    for (n, entry) in SECOND[0].0.iter().enumerate() {
+        entry.store((n as u64) << 21 | LARGE | ALL, SeqCst);
+    }
+    SECOND[1].0[511].store(FIRST.address() | ALL, SeqCst);
+    FIRST.0.iter().for_each(|entry| entry.store(0, SeqCst));
+    for (n, frame) in BACKING.iter().enumerate() {
+        frame.0[0].store(0xB00 + n as u64, SeqCst);
+    }
+    ROOT.address()
+}
+
+/// A guest with these tables.
+pub fn guest() -> Guest {
+    let guest = Guest::new(inside::touches());
+    guest.block().put(block::NESTED, 1);
+    guest.block().put(block::NESTED_CR3, tables());
+    guest
+}
+
+/// What it is told of an access to a page: the code, EXITINFO1, EXITINFO2.
+fn access(guest: &mut Guest, code: u64, page: u64, value: u64) -> (u64, u64, u64) {
+    guest.restart(code);
+    (guest.registers.rsi, guest.registers.rdi) = (AREA + (page << 12), value);
+    guest.run();
+    let block = guest.block();
+    (guest.code(), block.get(block::EXIT_INFO_1), block.get(block::EXIT_INFO_2))
+}
+
+/// Maps a page to a frame.
+pub fn map(page: u64, frame: u64, bits: u64) {
+    FIRST.0[page as usize].store(BACKING[frame as usize].address() | bits, SeqCst);
+}
+
+/// TLB_CONTROL: all of it.
+fn flush(guest: &Guest) {
+    guest.block().put(block::ASID, 1 | 1 << 32);
+}
+
+/// No flush from here on.
+fn flushed(guest: &Guest) {
+    guest.block().put(block::ASID, 1);
+}
+
+/// Pages that come, move, become others' and go.
+pub fn paging(test: &str, _: &Boot) {
+    crate::cpu::wrmsr(0xC000_0080, crate::cpu::rdmsr(0xC000_0080) | NXE);
+    if !begin(test) {
+        return;
+    }
+    let mut guest = guest();
+    absent(test, &mut guest);
+    first_touch(test, &mut guest);
+    rights(test, &mut guest);
+    moved(test, &mut guest);
+    other_tables(test, &mut guest);
+    end();
+}
+
+/// A page that isn't there is told, with the address and the access.
+fn absent(test: &str, guest: &mut Guest) {
+    let (code, info, at) = access(guest, inside::touches(), 5, 0);
+    let right = code == exit::NPF && info & (PRESENT | WRITE | FETCH) == 0 && at == AREA + 0x5000;
+    check!(test, right, "a load from nowhere: {code:#x}, {info:#x}, {at:#x}");
+    let (code, info, at) = access(guest, inside::stores(), 6, 1);
+    let right = code == exit::NPF && info & (PRESENT | WRITE) == WRITE && at == AREA + 0x6000;
+    check!(test, right, "a store to nowhere: {code:#x}, {info:#x}, {at:#x}");
+}
+
+/// Each page is touched, told, mapped and touched again.
+fn first_touch(test: &str, guest: &mut Guest) {
+    let mut right = 0;
+    let window = Window::open();
+    for page in 0..PAGES {
+        let (code, _, at) = access(guest, inside::touches(), page, 0);
+        map(page, page, ALL);
+        guest.run();
+        let seen = guest.registers.rcx == 0xB00 + page;
+        let told = code == exit::NPF && at == AREA + (page << 12);
+        right += u64::from(told && seen && guest.code() == exit::VMMCALL);
+    }
+    let counted = window.close();
+    check!(test, right == PAGES, "{right} of {PAGES} pages came when they were touched");
+    let marked = FIRST.0.iter().filter(|entry| entry.load(SeqCst) & (ACCESSED | DIRTY) == ACCESSED);
+    let marked = marked.count() as u64;
+    check!(test, marked == PAGES, "{marked} are accessed and not dirty");
+    if policy() != Policy::Bare {
+        let [runs, told, filled] = [Reason::Nesting, Reason::NestedReflected, Reason::NestedFill]
+            .map(|reason| counted.of(reason));
+        // VMRUN and STGI, twice.
+        check!(test, runs == 4 * PAGES, "{runs} exits for instructions");
+        check!(test, told == 2 * PAGES, "{told} faults and calls told");
+        check!(test, filled == PAGES, "{filled} translations put in");
+    }
+    let (code, ..) = access(guest, inside::stores(), 3, 0xC0FFEE);
+    let stored = BACKING[3].0[0].load(SeqCst);
+    check!(test, code == exit::VMMCALL && stored == 0xC0FFEE, "a store: {code:#x}, {stored:#x}");
+    let dirty = FIRST.0[3].load(SeqCst) & DIRTY != 0;
+    check!(test, dirty, "it is dirty");
+}
+
+/// Read-only and no-execute.
+fn rights(test: &str, guest: &mut Guest) {
+    map(7, 7, ALL & !2);
+    flush(guest);
+    let (code, ..) = access(guest, inside::touches(), 7, 0);
+    check!(test, code == exit::VMMCALL, "a load from a read-only page: {code:#x}");
+    flushed(guest);
+    let (code, info, _) = access(guest, inside::stores(), 7, 1);
+    let right = code == exit::NPF && info & (PRESENT | WRITE) == PRESENT | WRITE;
+    check!(test, right, "a store there: {code:#x}, {info:#x}");
+    map(8, 8, ALL | NO_EXECUTE);
+    flush(guest);
+    let (code, info, _) = access(guest, inside::jumps(), 8, 0);
+    let right = code == exit::NPF && info & (PRESENT | FETCH) == PRESENT | FETCH;
+    check!(test, right, "a jump to a no-execute page: {code:#x}, {info:#x}");
+    flushed(guest);
+}
+
+/// After a flush what is in the tables counts.
+fn moved(test: &str, guest: &mut Guest) {
+    map(1, 9, ALL);
+    flush(guest);
+    access(guest, inside::touches(), 1, 0);
+    let seen = guest.registers.rcx;
+    check!(test, seen == 0xB09, "another frame, after a flush: {seen:#x}");
+    FIRST.0[1].store(0, SeqCst);
+    let (code, ..) = access(guest, inside::touches(), 1, 0);
+    check!(test, code == exit::NPF, "gone, after a flush: {code:#x}");
+    flushed(guest);
+    let (code, ..) = access(guest, inside::touches(), 2, 0);
+    check!(test, code == exit::VMMCALL, "the others are there still: {code:#x}");
+}
+
+/// Without nested paging the guest's addresses are this kernel's; and with it again.
+fn other_tables(test: &str, guest: &mut Guest) {
+    guest.block().put(block::NESTED, 0);
+    guest.block().put(block::ASID, 2);
+    guest.restart(inside::touches());
+    guest.registers.rsi = BACKING[10].address();
+    guest.run();
+    let (code, seen) = (guest.code(), guest.registers.rcx);
+    check!(test, code == exit::VMMCALL && seen == 0xB0A, "without: {code:#x}, {seen:#x}");
+    guest.block().put(block::NESTED, 1);
+    flushed(guest);
+    let (code, ..) = access(guest, inside::touches(), 2, 0);
+    let seen = guest.registers.rcx;
+    check!(test, code == exit::VMMCALL && seen == 0xB02, "with: {code:#x}, {seen:#x}");
+}

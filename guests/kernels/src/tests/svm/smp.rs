@@ -1,0 +1,134 @@
+//! Another CPU is in a guest of its own, when it gets an NMI or INIT, when the machine is reset,
+//! and when the test is over.
+
+use super::block::{self, Guest, exit};
+use super::{SVME, inside};
+use crate::counters::{Policy, policy};
+use crate::tests::restart::{lives, reset};
+use crate::{boot::Boot, console::check, console::println, cpu, idt, smp, wait, x2apic};
+use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+const EFER: u32 = 0xC000_0080;
+const VM_HSAVE_PA: u32 = 0xC001_0117;
+const NMI_VECTOR: u8 = 2;
+const NMI: u64 = 0x61;
+/// NMI, among the intercepts of word 3.
+const NMI_WANTED: u64 = 1 << 33;
+const ROUNDS: u64 = 10;
+
+static INSIDE: AtomicU64 = AtomicU64::new(0);
+static FOUND: AtomicU64 = AtomicU64::new(u64::MAX);
+static TOLD: AtomicU64 = AtomicU64::new(0);
+
+fn turn_on() {
+    FOUND.store(cpu::rdmsr(EFER) & SVME | cpu::rdmsr(VM_HSAVE_PA), SeqCst);
+    cpu::wrmsr(EFER, cpu::rdmsr(EFER) | SVME);
+    cpu::wrmsr(VM_HSAVE_PA, block::host_save());
+}
+
+/// A guest that never leaves by itself.
+fn spin(_: usize) {
+    turn_on();
+    let mut guest = Guest::new(inside::spins());
+    INSIDE.fetch_add(1, SeqCst);
+    loop {
+        guest.enter_open();
+        block::let_in();
+        cpu::enable_interrupts();
+        cpu::disable_interrupts();
+    }
+}
+
+/// The same, until an NMI came.
+fn spin_until_nmi(_: usize) {
+    turn_on();
+    let mut guest = Guest::new(inside::spins());
+    let block = guest.block();
+    block.put(block::EXCEPTIONS, block.get(block::EXCEPTIONS) | NMI_WANTED);
+    for _ in 0..ROUNDS {
+        let before = idt::count(NMI_VECTOR);
+        INSIDE.fetch_add(1, SeqCst);
+        guest.enter_open();
+        while guest.code() == exit::INTR {
+            block::let_in();
+            cpu::enable_interrupts();
+            cpu::disable_interrupts();
+            guest.enter_open();
+        }
+        let early = idt::count(NMI_VECTOR) - before;
+        block::let_in();
+        let came = idt::count(NMI_VECTOR) - before;
+        TOLD.fetch_add(u64::from(guest.code() == NMI && early == 0 && came == 1), SeqCst);
+    }
+    cpu::wrmsr(EFER, cpu::rdmsr(EFER) & !SVME);
+}
+
+/// Gives the second CPU this to do, and waits until it is in its guest.
+fn inside(job: fn(usize)) -> bool {
+    INSIDE.store(0, SeqCst);
+    smp::give(1, job);
+    let came = wait::patiently(|| INSIDE.load(SeqCst) == 1);
+    wait::settle();
+    came
+}
+
+/// NMIs, INITs, and the end of the VM.
+pub fn events(test: &str, boot: &Boot) {
+    if super::super::cpus(test, boot).is_none() {
+        return;
+    }
+    idt::on(NMI_VECTOR, |_| {});
+    INSIDE.store(0, SeqCst);
+    let came = smp::others(2, spin_until_nmi, || {
+        (1..=ROUNDS).all(|round| {
+            let ready = wait::patiently(|| INSIDE.load(SeqCst) == round);
+            wait::settle();
+            x2apic::send(1, x2apic::command::NMI);
+            ready && wait::patiently(|| INSIDE.load(SeqCst) > round || TOLD.load(SeqCst) == ROUNDS)
+        })
+    });
+    let told = TOLD.load(SeqCst);
+    check!(test, came && told == ROUNDS, "{told} NMIs ended a guest, and came with STGI");
+
+    let mut right = 0;
+    for _ in 0..ROUNDS {
+        let spins = inside(spin);
+        let starts = smp::starts(1);
+        let started = smp::start(1) && smp::starts(1) > starts;
+        right += u64::from(spins && started);
+    }
+    check!(test, right == ROUNDS, "{right} of {ROUNDS} INITs ended a guest");
+    check!(test, inside(spin), "and it is in one when the VM ends");
+    let found = FOUND.load(SeqCst);
+    let wanted = if policy() == Policy::Bare { found } else { block::host_save() };
+    check!(test, found == wanted, "INIT left VM_HSAVE_PA alone and cleared EFER.SVME: {found:#x}");
+}
+
+/// A reset of the machine meanwhile.
+pub fn restart(test: &str, boot: &Boot) {
+    let life = lives();
+    println!("life {life}");
+    if super::super::cpus(test, boot).is_none() {
+        return;
+    }
+    check!(test, inside(spin), "life {life}: the second CPU is in a guest of its own");
+    let found = FOUND.load(SeqCst);
+    check!(test, found == 0, "life {life}: nothing was left of SVM: {found:#x}");
+    if life == 0 {
+        reset();
+    }
+}
+
+/// A guest's triple fault that its hypervisor doesn't intercept is the hypervisor's own.
+pub fn shutdown(test: &str, _: &Boot) {
+    if !super::begin(test) {
+        return;
+    }
+    let mut guest = Guest::new(inside::undefined());
+    guest.block().put(block::IDTR, 0);
+    let wanted = guest.block().get(block::EXCEPTIONS);
+    guest.block().put(block::EXCEPTIONS, wanted & !(1 << 63));
+    check!(test, true, "to be shut down");
+    guest.run();
+    check!(test, false, "it goes on: {:#x}", guest.code());
+}

@@ -1,0 +1,184 @@
+//! The instructions by which L1 runs L2 (APM vol. 3, chapter 5).
+//!
+//! Guarantees the exceptions of the manual: #UD where SVM is off or protection is, #GP outside of
+//! ring 0 and for what isn't the address of a page of L1's memory.
+
+use super::Nesting;
+use super::memory::{InPage, Words, composed};
+use crate::cpu::svm::SvmCpu;
+use decode::{Mode, Registers as _};
+use delivery::Event;
+use nested::tables::{Access, Rules, walk};
+use nested::{Block as _, Illegal, host_state, loaded};
+use svm::Vmcb;
+use svm::vmcb::{exit, int_ctl};
+use vendor::{Attempt, GuestPages};
+
+const UNDEFINED: u8 = 6;
+const GENERAL_PROTECTION: u8 = 13;
+const CR0_PE: u64 = 1;
+const RFLAGS_IF: u64 = 1 << 9;
+const RFLAGS_VM: u64 = 1 << 17;
+/// MOV to CR8.
+const CR8: u16 = 1 << 8;
+const EFER_LMA: u64 = 1 << 10;
+const EFER_NXE: u64 = 1 << 11;
+
+const VMRUN: [u8; 3] = [0x0F, 0x01, 0xD8];
+const VMLOAD: [u8; 3] = [0x0F, 0x01, 0xDA];
+const VMSAVE: [u8; 3] = [0x0F, 0x01, 0xDB];
+const STGI: [u8; 3] = [0x0F, 0x01, 0xDC];
+const CLGI: [u8; 3] = [0x0F, 0x01, 0xDD];
+const INVLPGA: [u8; 3] = [0x0F, 0x01, 0xDF];
+
+impl Nesting {
+    /// What decides over L1's nested tables besides them.
+    pub(super) fn rules(&self, v01: &Vmcb) -> Rules {
+        let physical_bits = self.offer.physical_bits;
+        Rules { no_execute: v01.efer & EFER_NXE != 0, physical_bits }
+    }
+
+    /// Makes 02 of 12, which lies at `gpa`.
+    fn begin(
+        &mut self,
+        v01: &Vmcb,
+        memory: &dyn GuestPages,
+        (gpa, page): (u64, u64),
+    ) -> Result<(), Illegal> {
+        let entry = self.nest.enter(self.inner, v01, &self.offer, (gpa, &InPage(page)))?;
+        self.inner.nested_cr3 = match entry.nested_cr3 {
+            None => v01.nested_cr3,
+            // Nothing is known of tables of other formats.
+            Some(cr3) if v01.efer & EFER_LMA == 0 => return Err(Illegal::NestedCr3(cr3)),
+            Some(cr3) => {
+                let rules = self.rules(v01);
+                if self.inner.tlb_control != 0 {
+                    self.shadow.keep_only(&mut self.frames, cr3);
+                    self.shadow.flush(&mut self.frames, cr3, &mut |address| {
+                        let read = Access::default();
+                        let walked = walk(&mut Words(memory), cr3, address, read, rules).ok()?;
+                        composed(memory, &walked)
+                    });
+                }
+                let root = self.shadow.root(&mut self.frames, cr3);
+                let (root, is_other) = root.map_err(|_| Illegal::NestedCr3(cr3))?;
+                if is_other {
+                    self.inner.tlb_control = 1;
+                }
+                root
+            }
+        };
+        self.merge_msrs(v01, memory);
+        if self.features.emulated && self.inner.int_ctl & int_ctl::V_IRQ != 0 {
+            // Else it aborts: see `svm::emulator`.
+            self.inner.intercept_cr_write |= CR8;
+        }
+        self.block = Some(page);
+        Ok(())
+    }
+
+    /// L2's map of MSRs: of L1's that is in force, and of the one in its memory.
+    #[inline(always)]
+    fn merge_msrs(&mut self, v01: &Vmcb, memory: &dyn GuestPages) {
+        if self.open.get(self.made_of).is_none_or(|(map, _)| *map != v01.msrpm_base) {
+            // Another mode of L1's: what was open by the other map is closed.
+            self.msrs.fill(u64::MAX);
+            let at = self.open.iter().position(|(map, _)| *map == v01.msrpm_base);
+            self.made_of = at.unwrap_or(usize::MAX);
+        }
+        let Some((_, open)) = self.open.get(self.made_of) else { return };
+        let (base, _) = self.nest.control().maps();
+        // What isn't memory is all ones, as the map of ports is.
+        let closed = self.host.iopm_base;
+        let page = |n: u64| match open.is_in(n as usize) {
+            true => memory.page(base.wrapping_add(n * 4096)).unwrap_or(closed),
+            false => closed,
+        };
+        let pages = [page(0), page(1)];
+        open.merge(self.msrs, |page, at| InPage(pages[page]).read(at * 8));
+    }
+}
+
+impl SvmCpu {
+    /// After an exit for one of them, or for another instruction that nobody is offered.
+    pub(in crate::cpu::svm) fn attempt_one(&mut self, memory: &dyn GuestPages) -> Attempt {
+        let v01 = &*self.vcpu.vmcb;
+        let real = v01.cr0 & CR0_PE == 0 || v01.rflags & RFLAGS_VM != 0;
+        if real || !self.nesting.as_deref().is_some_and(|nesting| nesting.on) {
+            return self.refuse(UNDEFINED, None);
+        }
+        let (privilege, code) = (v01.cpl, v01.exit_code as u32);
+        let offered = matches!(code, exit::INVLPGA | exit::VMRUN | exit::VMLOAD..=exit::CLGI);
+        if !offered {
+            return self.refuse(UNDEFINED, None);
+        }
+        if privilege != 0 {
+            return self.refuse(GENERAL_PROTECTION, Some(0));
+        }
+        match code {
+            exit::STGI => {
+                self.let_interrupts();
+                Attempt::Done(STGI)
+            }
+            exit::CLGI => {
+                self.hold_interrupts();
+                Attempt::Done(CLGI)
+            }
+            exit::INVLPGA => {
+                // Address space 0 is its own; whichever it is, more is dropped than was asked for.
+                self.vcpu.flush();
+                if let Some(nesting) = self.nesting.as_deref_mut() {
+                    nesting.flush();
+                }
+                Attempt::Done(INVLPGA)
+            }
+            _ => self.attempt_with_block(code, memory),
+        }
+    }
+
+    /// Those that have the address of a control block in RAX.
+    fn attempt_with_block(&mut self, code: u32, memory: &dyn GuestPages) -> Attempt {
+        let rax = self.vcpu.gpr(0);
+        let long = self.vcpu.vmcb.code_mode() == Mode::Bits64;
+        let gpa = if long { rax } else { rax & 0xFFFF_FFFF };
+        let page = memory.page(gpa).filter(|_| gpa & 0xFFF == 0);
+        let Some(page) = page else { return self.refuse(GENERAL_PROTECTION, Some(0)) };
+        match code {
+            exit::VMLOAD => {
+                loaded::load(self.vcpu.vmcb, &InPage(page));
+                Attempt::Done(VMLOAD)
+            }
+            exit::VMSAVE => {
+                loaded::save(self.vcpu.vmcb, &mut InPage(page));
+                Attempt::Done(VMSAVE)
+            }
+            _ => self.run(memory, gpa, page),
+        }
+    }
+
+    fn run(&mut self, memory: &dyn GuestPages, gpa: u64, page: u64) -> Attempt {
+        let v01 = &mut *self.vcpu.vmcb;
+        let Some(nesting) = self.nesting.as_deref_mut() else {
+            return self.refuse(UNDEFINED, None);
+        };
+        if nesting.begin(v01, memory, (gpa, page)).is_err() {
+            nesting.nest.refuse(&mut InPage(page));
+            host_state(v01);
+            self.hold_interrupts();
+            return Attempt::Done(VMRUN);
+        }
+        // With V_INTR_MASKING it is L1's flag that lets physical interrupts leave L2.
+        let closed = nesting.nest.control().masks_interrupts() && v01.rflags & RFLAGS_IF == 0;
+        if closed {
+            self.hold_interrupts();
+        } else {
+            self.let_interrupts();
+        }
+        Attempt::Enter(VMRUN)
+    }
+
+    fn refuse(&mut self, vector: u8, error_code: Option<u32>) -> Attempt {
+        self.vcpu.inject(Event::exception(vector, error_code));
+        Attempt::Refused
+    }
+}

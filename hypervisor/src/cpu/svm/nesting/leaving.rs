@@ -1,0 +1,205 @@
+//! The exits of L2: told to L1, or the host's to put right.
+//!
+//! What L1 lets L2 do and the host doesn't let anybody is #UD to L2, but for what is named in
+//! `SvmCpu::put_right`: port and MSR accesses, CPUID and MOV to CR0 are carried out for L1 alone.
+
+use super::Nesting;
+use super::memory::{InPage, Maps, Words, composed};
+use crate::cpu::svm::SvmCpu;
+use delivery::{DeliveryFault, Event, Raised, VectorSet, classify};
+use nested::tables::{Access, walk};
+use nested::{Owner, Told, host_state};
+use svm::Vmcb;
+use svm::vmcb::{exit, misc1};
+use vendor::{GuestPages, Inner, Notice};
+
+const UNDEFINED: u8 = 6;
+const DOUBLE_FAULT: u8 = 8;
+const INVALID_TSS: u8 = 10;
+const PAGE_FAULT: u8 = 14;
+const GENERAL_PROTECTION: u8 = 13;
+const ALIGNMENT_CHECK: u8 = 17;
+const MACHINE_CHECK: u8 = 18;
+const RFLAGS_IF: u64 = 1 << 9;
+
+impl Nesting {
+    /// L2 has an exception next.
+    fn raise(&mut self, vector: u8, error_code: Option<u32>) {
+        self.inner.event_inj = svm::injected(Event::exception(vector, error_code));
+    }
+
+    /// Delivers again what was being delivered when L2 was left.
+    fn redeliver(&mut self, event: Option<Event>) {
+        if let Some(event) = event.and_then(Event::again) {
+            self.inner.event_inj = svm::injected(event);
+        }
+    }
+
+    /// Writes 12, and puts L1's state in order.
+    fn tell(&mut self, v01: &mut Vmcb, code: u32, event: Option<Event>) {
+        let Some(page) = self.block.take() else { return };
+        let interrupted = event.map_or(0, svm::injected);
+        let told = Told::of(self.inner, code, interrupted);
+        self.nest.leave(self.inner, &told, &mut InPage(page));
+        host_state(v01);
+    }
+
+    /// A nested page fault where L1 has nested tables. The code: L1's fault.
+    fn fill(
+        &mut self,
+        v01: &Vmcb,
+        memory: &dyn GuestPages,
+        event: Option<Event>,
+    ) -> Result<Inner, u32> {
+        let (info, gpa) = (self.inner.exit_info1, self.inner.exit_info2);
+        let (cr3, rules) = (self.nest.control().nested_cr3() & !0xFFF, self.rules(v01));
+        let walked = match walk(&mut Words(memory), cr3, gpa, Access::of_fault(info), rules) {
+            Ok(walked) => walked,
+            Err(miss) => match miss.told(info) {
+                Some(info) => {
+                    self.inner.exit_info1 = info;
+                    return Err(exit::NPF);
+                }
+                None => {
+                    self.redeliver(event);
+                    return Ok(Inner::Filled);
+                }
+            },
+        };
+        let Some(page) = composed(memory, &walked) else {
+            // A device's registers, or nothing: not L2's yet.
+            self.raise(UNDEFINED, None);
+            return Ok(Inner::Done);
+        };
+        match self.shadow.fill(&mut self.frames, cr3, gpa, page) {
+            Ok(false) => {}
+            Ok(true) => self.inner.tlb_control = 1,
+            Err(_) => return Ok(Inner::Unknown(exit::NPF.into(), info, gpa)),
+        }
+        self.redeliver(event);
+        Ok(Inner::Filled)
+    }
+
+    /// An exit that L1 didn't ask for.
+    fn put_right(
+        &mut self,
+        event: Option<Event>,
+        in_service: &dyn Fn(u8) -> bool,
+    ) -> Result<Inner, u32> {
+        let (info1, info2) = (self.inner.exit_info1, self.inner.exit_info2);
+        let code = self.inner.exit_code as u32;
+        match code {
+            exit::INTR => return Ok(Inner::Interrupt),
+            exit::NMI => return Ok(Inner::Nmi),
+            exit::SHUTDOWN => return Ok(Inner::Shutdown),
+            exit::TASK_SWITCH => return Ok(Inner::Unknown(code.into(), info1, info2)),
+            exit::EXCEPTION_BASE..=exit::EXCEPTION_LAST => {
+                let vector = (code - exit::EXCEPTION_BASE) as u8;
+                return self.exception(vector, event, in_service);
+            }
+            exit::FERR_FREEZE => {}
+            // The host's, for an NMI of L1's.
+            exit::IRET => self.inner.intercept_misc1 &= !misc1::IRET,
+            // On an emulated CPU alone: see `svm::emulator`.
+            exit::DR4_WRITE..=exit::DR7_WRITE => {
+                self.debug = Some(self.inner.intercept_dr_write);
+                self.inner.intercept_dr_write = 0;
+            }
+            exit::RDPMC => self.raise(GENERAL_PROTECTION, Some(0)),
+            _ => self.raise(UNDEFINED, None),
+        }
+        Ok(Inner::Done)
+    }
+
+    /// An exception that the host intercepts and L1 doesn't: L2's own.
+    fn exception(
+        &mut self,
+        vector: u8,
+        event: Option<Event>,
+        in_service: &dyn Fn(u8) -> bool,
+    ) -> Result<Inner, u32> {
+        let (error_code, address) = (self.inner.exit_info1 as u32, self.inner.exit_info2);
+        match vector {
+            MACHINE_CHECK => return Ok(Inner::MachineCheck),
+            INVALID_TSS..=PAGE_FAULT => {
+                let raised = Raised { vector, error_code, address };
+                match classify(event, raised, &VectorSet::EMPTY, in_service) {
+                    DeliveryFault::DoubleFault => self.raise(DOUBLE_FAULT, Some(0)),
+                    DeliveryFault::TripleFault if self.nest.control().has(exit::SHUTDOWN) => {
+                        return Err(exit::SHUTDOWN);
+                    }
+                    DeliveryFault::TripleFault => return Ok(Inner::Shutdown),
+                    _ => {
+                        if vector == PAGE_FAULT {
+                            self.inner.cr2 = address;
+                        }
+                        self.raise(vector, Some(error_code));
+                    }
+                }
+            }
+            ALIGNMENT_CHECK => self.raise(vector, Some(error_code)),
+            _ => self.raise(vector, None),
+        }
+        Ok(Inner::Done)
+    }
+}
+
+impl SvmCpu {
+    /// After an exit of L2.
+    pub(in crate::cpu::svm) fn left_inner(&mut self, memory: &dyn GuestPages) -> Inner {
+        let in_service = self.owns_in_service();
+        let msr = self.vcpu.registers.0[1] as u32;
+        let v01 = &mut *self.vcpu.vmcb;
+        let Some(nesting) = self.nesting.as_deref_mut() else { return Inner::Told };
+        if let Some(debug) = nesting.debug.take() {
+            nesting.inner.intercept_dr_write = debug;
+        }
+        nesting.nest.keep_offer(nesting.inner, v01);
+        let refused = nesting.inner.exit_code as u32 == exit::INVALID;
+        if refused && nesting.features.emulated && svm::emulator::mend(nesting.inner) {
+            return Inner::Done;
+        }
+        let event = svm::event(nesting.inner, &nesting.features, &in_service);
+        let (msrs, ports) = nesting.nest.control().maps();
+        let outcome =
+            match nesting.nest.control().owner(nesting.inner, msr, &Maps { memory, msrs, ports }) {
+                Owner::L1(code) => Err(code),
+                Owner::Tables => nesting.fill(v01, memory, event),
+                Owner::Host => nesting.put_right(event, &in_service),
+            };
+        match outcome {
+            Ok(inner) => inner,
+            Err(code) => {
+                nesting.tell(v01, code, event);
+                self.hold_interrupts();
+                Inner::Told
+            }
+        }
+    }
+
+    /// Leaves L2 for an event of L1's, if L1 intercepts it.
+    pub(in crate::cpu::svm) fn notify_inner(&mut self, notice: Notice) -> bool {
+        let v01 = &mut *self.vcpu.vmcb;
+        let Some(nesting) = self.nesting.as_deref_mut().filter(|n| n.runs_inner()) else {
+            return false;
+        };
+        let control = nesting.nest.control();
+        let code = match notice {
+            Notice::Interrupt if control.masks_interrupts() && v01.rflags & RFLAGS_IF == 0 => {
+                return false;
+            }
+            Notice::Interrupt => exit::INTR,
+            Notice::Nmi => exit::NMI,
+        };
+        if !control.has(code) {
+            return false;
+        }
+        // What was to be injected and wasn't yet is told as interrupted, for L1 to do it again.
+        let event = svm::pending(nesting.inner);
+        nesting.inner.event_inj = 0;
+        (nesting.inner.exit_info1, nesting.inner.exit_info2) = (0, 0);
+        nesting.tell(v01, code, event);
+        self.hold_interrupts();
+        true
+    }
+}

@@ -1,0 +1,139 @@
+//! L1's memory as the crate `nested` wants it, and the frames of the composed tables.
+//!
+//! Guarantees: each access is of one aligned word or one byte inside a page that is the guest's
+//! memory, volatile or atomic, for L1's other CPUs may write it at any moment.
+
+use crate::memory;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+use nested::tables::{L1Memory, Page, Walked, compose};
+use nested::{Block, PermissionMaps};
+use paging::{Access, Mapping};
+use vendor::GuestPages;
+
+const PAGE: u64 = 4096;
+const LARGE: u64 = 2 << 20;
+
+fn address(memory: &dyn GuestPages, gpa: u64) -> Option<u64> {
+    memory.page(gpa).map(|page| page | gpa & (PAGE - 1))
+}
+
+/// A control block in a page of the guest's, by the page's address in the machine.
+pub struct InPage(pub u64);
+
+impl Block for InPage {
+    #[inline(always)]
+    fn read(&self, at: usize) -> u64 {
+        // Added, since the CPU adds. SAFETY: whoever makes one has the address from `GuestPages`;
+        // the word is in the page.
+        unsafe { ((self.0 + (at as u64 & 0xFF8)) as *const u64).read_volatile() }
+    }
+
+    #[inline(always)]
+    fn write(&mut self, at: usize, value: u64) {
+        // SAFETY: as in `read`; no Rust reference to guest memory exists.
+        unsafe { ((self.0 + (at as u64 & 0xFF8)) as *mut u64).write_volatile(value) }
+    }
+}
+
+/// L1's tables and maps.
+pub struct Words<'a>(pub &'a dyn GuestPages);
+
+impl L1Memory for Words<'_> {
+    fn read(&self, gpa: u64) -> Option<u64> {
+        let at = address(self.0, gpa & !7)?;
+        // SAFETY: an aligned word of a page of the guest's, identity-mapped.
+        Some(unsafe { (at as *const u64).read_volatile() })
+    }
+
+    fn exchange(&mut self, gpa: u64, old: u64, new: u64) -> bool {
+        let Some(at) = address(self.0, gpa & !7) else { return false };
+        // SAFETY: an aligned word of the guest's memory, which nobody has a reference to.
+        let word = unsafe { AtomicU64::from_ptr(at as *mut u64) };
+        word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+}
+
+/// L1's permission maps, at these guest-physical addresses.
+pub struct Maps<'a> {
+    pub memory: &'a dyn GuestPages,
+    pub msrs: u64,
+    pub ports: u64,
+}
+
+impl Maps<'_> {
+    fn byte(&self, gpa: u64) -> u8 {
+        // SAFETY: a byte of a page of the guest's, identity-mapped.
+        let read = |at| unsafe { (at as *const u8).read_volatile() };
+        address(self.memory, gpa).map_or(u8::MAX, read)
+    }
+}
+
+impl PermissionMaps for Maps<'_> {
+    fn ports(&self, at: u32) -> u16 {
+        let at = self.ports.wrapping_add(at.into());
+        u16::from_le_bytes([self.byte(at), self.byte(at.wrapping_add(1))])
+    }
+
+    fn msrs(&self, at: u32) -> u8 {
+        self.byte(self.msrs.wrapping_add(at.into()))
+    }
+}
+
+/// L1's page and the host's as one. None: what L1 has there isn't its memory.
+pub fn composed(memory: &dyn GuestPages, walked: &Walked) -> Option<Page> {
+    let pa = address(memory, walked.gpa)?;
+    // A guest's memory begins, and ends, at a multiple of 2 MiB: if both ends lie as they would in
+    // one piece, so does what is between them.
+    let (offset, base) = (walked.gpa & (LARGE - 1), walked.gpa & !(LARGE - 1));
+    let first = memory.page(base);
+    let last = memory.page(base + (LARGE - PAGE));
+    let whole = first == Some(pa - offset)
+        && last == Some(pa - offset + (LARGE - PAGE))
+        && (pa - offset).is_multiple_of(LARGE);
+    let size = if whole { LARGE } else { PAGE };
+    let access = Access::READ | Access::WRITE | Access::EXECUTE;
+    compose(walked, &Mapping { pa, access, size })
+}
+
+/// Frames that were set aside at boot.
+pub struct Frames {
+    free: Vec<u64>,
+    /// Where all of them are: the first, and behind the last.
+    pub range: (u64, u64),
+}
+
+impl Frames {
+    /// So many; none: memory ran out.
+    pub fn new(count: u64) -> Option<Self> {
+        let first = memory::allocate(count * PAGE, PAGE)?;
+        let free = (0..count).map(|n| first + n * PAGE).collect();
+        Some(Frames { free, range: (first, first + count * PAGE) })
+    }
+}
+
+impl paging::Memory for Frames {
+    fn read(&self, pa: u64) -> u64 {
+        // SAFETY: `Shadow` passes aligned words of frames of this pool, identity-mapped.
+        unsafe { (pa as *const u64).read_volatile() }
+    }
+
+    fn write(&mut self, pa: u64, value: u64) {
+        // SAFETY: as in `read`; the processor may walk the table meanwhile, hence one whole store.
+        unsafe { (pa as *mut u64).write_volatile(value) }
+    }
+
+    fn allocate(&mut self) -> Option<u64> {
+        let frame = self.free.pop()?;
+        // SAFETY: a frame of this pool that no table uses.
+        unsafe { core::ptr::write_bytes(frame as *mut u8, 0, PAGE as usize) };
+        Some(frame)
+    }
+
+    fn free(&mut self, frame: u64) {
+        // It came from here, so there is room, and nothing is allocated.
+        if self.free.len() < self.free.capacity() {
+            self.free.push(frame);
+        }
+    }
+}

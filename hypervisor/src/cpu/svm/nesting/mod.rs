@@ -1,0 +1,175 @@
+//! A guest, L1, that runs guests of its own, L2: what it has of SVM, and the control block by which
+//! L2 runs. What is merged and who owns an exit is the crate `nested`'s.
+//!
+//! Guarantees, whatever L1 writes: L2 runs by a control block and maps in the host's memory, in an
+//! address space of its own, by tables that map L1's memory alone, or by L1's own; nothing is
+//! allocated after boot.
+//!
+//! While L1's global interrupt flag is clear, the task priority of the core's local APIC (in
+//! injection mode the virtual one) holds every interrupt back: what comes stays pending, and
+//! nothing exits for it. L1 would see that in CR8 and in the APIC's registers, and nowhere else.
+//!
+//! | file | is |
+//! |---|---|
+//! | `holding` | interrupts held back by the task priority |
+//! | `instructions` | VMRUN, VMLOAD, VMSAVE, STGI, CLGI, INVLPGA |
+//! | `leaving` | the exits of L2 |
+//! | `memory` | L1's memory, the frames of the composed tables |
+
+mod holding;
+mod instructions;
+mod leaving;
+mod memory;
+
+use crate::memory as machine;
+use alloc::vec::Vec;
+use memory::Frames;
+use nested::tables::Shadow;
+use nested::{Host, MSR_WORDS, Nest, Offer, OpenWords};
+use svm::maps::{self, Map};
+use svm::{EFER_SVME, Features, Inner, Vmcb};
+
+/// For the tables of each vCPU: with its memory in pages of 4 KiB, 1 GiB of L2's at a time.
+const FRAMES: u64 = 512;
+/// Of a vCPU with a core of its own L1 runs in 1.
+const ADDRESS_SPACE: u32 = 2;
+
+/// Pages of our own, filled with a byte; none: memory ran out.
+#[cold]
+#[inline(never)]
+fn pages(bytes: usize, fill: u8) -> Option<u64> {
+    let at = machine::allocate(bytes as u64, 4096)?;
+    // SAFETY: just allocated with this size, identity-mapped, and nobody's yet.
+    unsafe { core::ptr::write_bytes(at as *mut u8, fill, bytes) };
+    Some(at)
+}
+
+/// What a vCPU needs for it.
+pub struct Nesting {
+    nest: Nest,
+    /// The control block by which L2 runs, 02.
+    inner: &'static mut Vmcb,
+    host: Host,
+    offer: Offer,
+    features: Features,
+    /// L2's map of MSRs; which of L1's it was last made of.
+    msrs: &'static mut [u64; MSR_WORDS],
+    made_of: usize,
+    /// The maps by which L1 runs, and where they are open.
+    open: Vec<(u64, OpenWords)>,
+    shadow: Shadow,
+    frames: Frames,
+    /// The root of L1's own tables.
+    own_root: u64,
+    /// The machine's address of L1's control block, 12, while L2 is current.
+    block: Option<u64>,
+    /// The task priority, while L1's global interrupt flag is clear, or L1 holds interrupts back
+    /// from L2.
+    held: Option<u8>,
+    /// EFER.SVME as L1 has it.
+    on: bool,
+    /// Which MOVs to debug registers exit, while some don't for one entry.
+    debug: Option<u16>,
+}
+
+impl Nesting {
+    /// Of a vCPU whose maps of MSRs and nested tables are these. None: memory ran out.
+    pub fn new(
+        offer: Offer,
+        features: Features,
+        own: &[u64; Map::ALL.len()],
+        nested_root: u64,
+    ) -> Option<Self> {
+        let inner = pages(size_of::<Vmcb>(), 0)?;
+        let (msrs, ports) = (pages(maps::MSR_BYTES, 0xFF)?, pages(maps::PORT_BYTES, 0xFF)?);
+        // SAFETY: just allocated with these sizes, aligned, identity-mapped, and ours; all zeroes
+        // are a valid control block.
+        let (inner, msrs) =
+            unsafe { (&mut *(inner as *mut Vmcb), &mut *(msrs as *mut [u64; MSR_WORDS])) };
+        let msrpm_base = core::ptr::from_mut(msrs) as u64;
+        let host = Host { asid: ADDRESS_SPACE, msrpm_base, iopm_base: ports };
+        Nest::set_up(inner, &host);
+        inner.nested_cr3 = nested_root;
+        let mut open = Vec::with_capacity(own.len());
+        for map in own {
+            // SAFETY: of this size and aligned; it doesn't change any more.
+            let words = unsafe { &*(*map as *const [u64; MSR_WORDS]) };
+            open.push((*map, OpenWords::of(words).ok()?));
+        }
+        Some(Nesting {
+            nest: Nest::new(),
+            inner,
+            host,
+            offer,
+            features,
+            msrs,
+            made_of: 0,
+            open,
+            shadow: Shadow::new(),
+            own_root: nested_root,
+            frames: Frames::new(FRAMES)?,
+            block: None,
+            held: None,
+            on: false,
+            debug: None,
+        })
+    }
+
+    /// What another core looks at.
+    pub fn outline(&mut self) -> Inner {
+        Inner {
+            vmcb: core::ptr::from_mut::<Vmcb>(self.inner) as u64,
+            asid: self.host.asid,
+            maps: (self.host.msrpm_base, self.host.iopm_base),
+            frames: self.frames.range,
+            nested_root: self.own_root,
+        }
+    }
+
+    /// EFER as L1 sees it has this of SVM.
+    pub fn efer(&self) -> u64 {
+        if self.on { EFER_SVME } else { 0 }
+    }
+
+    /// L1 wrote EFER.
+    pub fn set_efer(&mut self, value: u64) {
+        self.on = value & EFER_SVME != 0;
+    }
+
+    /// Is L1's global interrupt flag clear?
+    pub fn holds(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Physical address of the control block by which L2 is to run.
+    #[inline]
+    pub fn block(&mut self) -> Option<u64> {
+        self.block.map(|_| core::ptr::from_mut::<Vmcb>(self.inner) as u64)
+    }
+
+    /// Is L2 to run, rather than L1?
+    pub fn runs_inner(&self) -> bool {
+        self.block.is_some()
+    }
+
+    /// Translations of L1's were changed. Those of its memory never are, and the composed ones map
+    /// nothing else, so that they are right still.
+    pub fn flush(&mut self) {
+        self.inner.tlb_control = 1;
+    }
+
+    /// As after reset, with whatever ran in it forgotten. The task priority is the caller's to set.
+    #[cold]
+    #[inline(never)]
+    pub fn reset(&mut self) {
+        self.nest.forget();
+        // Before its frames are another tree's.
+        self.inner.nested_cr3 = self.own_root;
+        self.shadow.clear(&mut self.frames);
+        self.flush();
+        (self.block, self.held, self.on) = (None, None, false);
+        if let Some(debug) = self.debug.take() {
+            self.inner.intercept_dr_write = debug;
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! The test kernel as a hypervisor: as a guest of Exitless, and on QEMU's own SVM.
+
+use super::case::{Budget, Case, Expected, Guest, Special};
+use super::cases::{again, case, guest, heartbeat};
+use super::kernel::Variant;
+use plan::Policy;
+
+/// Its tests, and whether the quick test has them.
+const TESTS: [(&str, bool); 4] =
+    [("svm-exits", true), ("svm-invalid", false), ("svm-interrupts", true), ("svm-paging", true)];
+
+/// The same in one boot of the bare machine.
+const ALL_BARE: &str = "svm-exits,svm-invalid,svm-interrupts,svm-paging";
+
+/// Host instructions that an exit of the inner guest may cost that is told, with the VMRUN that
+/// follows it; and the first touch of a page: a fault that is told, VMRUN, a translation put in, and
+/// such a pair besides.
+const PAIR_BUDGET: u64 = 1_150;
+const CLEAN_BUDGET: u64 = 1_100;
+const TOUCH_BUDGET: u64 = 4_400;
+
+/// All of them.
+pub fn all() -> Vec<Case> {
+    let mut cases: Vec<_> = TESTS
+        .into_iter()
+        .map(|(test, quick)| {
+            let guest = Guest { nested: true, devices: Vec::new(), ..guest(test, None) };
+            case(format!("nesting/{test}"), quick, [guest])
+        })
+        .collect();
+    let with = |guest: Guest| Guest { nested: true, devices: Vec::new(), ..guest };
+    let budget = |what, times, host_each| Budget { what, times, host_each, like_before: false };
+    let windows = vec![
+        budget("CPUID of a guest's guest, told, and VMRUN", 1000, PAIR_BUDGET),
+        budget("the same, all of the block clean", 1000, CLEAN_BUDGET),
+        budget("a page's first touch, told, and a call", 64, TOUCH_BUDGET),
+    ];
+    let cost = case("nesting/svm-cost".to_owned(), true, [with(guest("svm-cost", None))]);
+    cases.push(Case { windows, ..cost });
+    let events = Guest { cpus: 2, ..with(guest("svm-events", None)) };
+    cases.push(case("nesting/svm-events".to_owned(), true, [events]));
+    let restart = Guest { cpus: 2, ..with(again("svm-restart", Policy::Direct)) };
+    cases.push(case("nesting/svm-restart".to_owned(), false, [restart]));
+    let end = Expected::Fault("triple fault");
+    let shutdown = Guest { end, ..with(guest("svm-shutdown", None)) };
+    cases.push(case("nesting/svm-shutdown".to_owned(), false, [shutdown]));
+    let attacker = with(guest("svm-hostile", Policy::Direct));
+    let pair = [attacker, heartbeat("", Policy::Direct)];
+    cases.push(case("nesting/svm-hostile".to_owned(), false, pair));
+    let bare = guest(ALL_BARE, Policy::Trap);
+    let bare = Guest { devices: Vec::new(), says: Vec::new(), variant: Variant::Pvh, ..bare };
+    cases.push(Case { machine: Special::Bare, ..case("nesting/bare".to_owned(), false, [bare]) });
+    cases
+}
