@@ -4,7 +4,7 @@
 use crate::context::{Context, LOADER, UEFI_TARGET};
 use anyhow::{Context as _, Result, bail};
 use std::{
-    env,
+    env, fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::{Mutex, PoisonError},
@@ -17,6 +17,9 @@ const GRUB: &str = "/usr/lib/grub";
 const OVMF: &str = "/usr/share/OVMF";
 /// Where Debian and Ubuntu have libvirt's drivers.
 const LIBVIRT: &str = "/usr/lib/x86_64-linux-gnu/libvirt/connection-driver";
+
+/// Where they have a folder of DPDK's drivers for each of its versions.
+const DPDK: &str = "/usr/lib/x86_64-linux-gnu/dpdk";
 
 /// Has the checkout's script install `word`, where `missing` says that it isn't there; if it still
 /// isn't then, the error is what `missing` says.
@@ -104,6 +107,19 @@ pub fn storage_daemon(cx: &Context) -> Result<()> {
     install(cx, "storage-daemon", || {
         let there = on_path("qemu-storage-daemon");
         packages("the daemon is compared with QEMU's storage daemon", &[(there, "qemu-utils")])
+    })
+}
+
+/// DPDK's testpmd with its driver for vhost, which the daemon's switch is compared with.
+pub fn testpmd(cx: &Context) -> Result<()> {
+    install(cx, "testpmd", || {
+        let folders = fs::read_dir(DPDK).into_iter().flatten().flatten();
+        let driver =
+            folders.map(|folder| folder.path()).any(|at| at.join("librte_net_vhost.so").exists());
+        packages(
+            "the daemon's networks are compared with DPDK's testpmd",
+            &[(on_path("dpdk-testpmd"), "dpdk-dev"), (driver, "librte-net-vhost")],
+        )
     })
 }
 

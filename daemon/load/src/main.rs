@@ -1,4 +1,5 @@
-//! `exitless-load`: clients of vhost-user disks that ask for as much as is served, in one thread.
+//! `exitless-load`: clients of vhost-user disks that ask for as much as is served, or two stations
+//! of vhost-user networks that send as much as arrives, in one thread.
 //!
 //! It is lighter than what it measures: descriptors are written once, a pass over a ring reads one
 //! index if there is nothing, and the clock is read once for each pass that finds something. Its
@@ -8,23 +9,31 @@
 //! | file | is |
 //! |---|---|
 //! | `main` | the command line, the loop, the figures |
-//! | `front` | one client: its connection |
-//! | `ring` | its ring, and the echo |
+//! | `connection` | what is said to a device |
+//! | `line` | the driver's side of a ring |
+//! | `front`, `ring` | one client of a disk; what its ring asks for, and the echo |
+//! | `frames` | a station that sends, and one that receives |
+//! | `counted` | what counts of a run |
 //! | `count` | latencies, and CPU time |
 #![forbid(unsafe_code)]
 
+mod connection;
 mod count;
+mod counted;
+mod frames;
 mod front;
+mod line;
 mod ring;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
-use count::{Had, Histogram};
+use counted::{Figures, Window};
 use daemon_os::Mapping;
+use frames::Stations;
 use front::{Asked, Front};
 use ring::{BYTES, Echo, Ring};
 use rustix::thread::{CpuSet, sched_setaffinity};
-use serde::Serialize;
+use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +45,11 @@ const PASSES: u32 = 256;
 /// How long a run waits for an answer before it is given up, in milliseconds.
 const PATIENCE: i32 = 10_000;
 
-/// Asks disks for as many requests of 4 KiB as they serve, and prints what was counted, as JSON.
+/// A frame that doesn't arrive within this time was sent too early.
+const EARLY: Duration = Duration::from_millis(20);
+
+/// Asks disks for as many requests of 4 KiB as they serve, or sends as many frames from one network
+/// device to another as arrive, and prints what was counted, as JSON.
 #[derive(Parser)]
 struct Arguments {
     /// A client for each of these sockets
@@ -45,7 +58,10 @@ struct Arguments {
     /// A ring in this program, answered by a thread on this core that does nothing else
     #[arg(long, value_name = "CORE", conflicts_with = "sockets")]
     echo: Option<usize>,
-    /// Requests of each client at a time
+    /// Frames of so many bytes, from the first socket to the second
+    #[arg(long, value_name = "BYTES", conflicts_with_all = ["echo", "write"])]
+    frames: Option<u32>,
+    /// Requests of each client at a time, or frames under way
     #[arg(long, default_value_t = 32)]
     depth: u16,
     /// Writes, not reads
@@ -74,24 +90,6 @@ struct Arguments {
     requests: u64,
 }
 
-/// What was counted.
-#[derive(Debug, Serialize)]
-struct Figures {
-    requests: u64,
-    failed: u64,
-    nanoseconds: u64,
-    /// Of the process that serves: its time on cores, and context switches.
-    server_cpu: Option<u64>,
-    server_switches: Option<u64>,
-    /// Of this program.
-    own_cpu: u64,
-    calls: u64,
-    kicks: u64,
-    /// Latencies in nanoseconds.
-    p50: u64,
-    p99: u64,
-}
-
 fn main() {
     match run(&Arguments::parse()).and_then(|figures| Ok(serde_json::to_string(&figures)?)) {
         Ok(line) => println!("{line}"),
@@ -103,9 +101,10 @@ fn main() {
 }
 
 fn run(arguments: &Arguments) -> Result<Figures> {
-    match arguments.echo {
-        Some(core) => echo(arguments, core),
-        None => clients(arguments),
+    match (arguments.echo, arguments.frames) {
+        (Some(core), _) => echo(arguments, core),
+        (None, Some(bytes)) => stations(arguments, bytes),
+        (None, None) => clients(arguments),
     }
 }
 
@@ -114,56 +113,6 @@ fn stay_on(core: Option<usize>) -> Result<()> {
     let mut cores = CpuSet::new();
     cores.set(core);
     sched_setaffinity(None, &cores).with_context(|| format!("there is no core {core}"))
-}
-
-/// Counts from when the warm-up is over until the time is.
-struct Window<'a> {
-    arguments: &'a Arguments,
-    began: Instant,
-    start: Option<(Instant, Had, Option<Had>, u64, u64)>,
-    latencies: Histogram,
-    requests: u64,
-    failed: u64,
-}
-
-impl<'a> Window<'a> {
-    fn new(arguments: &'a Arguments) -> Self {
-        let latencies = Histogram::new();
-        Window { arguments, began: Instant::now(), start: None, latencies, requests: 0, failed: 0 }
-    }
-
-    fn server(&self) -> Result<Option<Had>> {
-        self.arguments.server.map(Had::process).transpose()
-    }
-
-    /// The figures, if it is over. `calls` and `kicks` so far.
-    fn look(&mut self, calls: u64, kicks: u64) -> Result<Option<Figures>> {
-        let Some((start, own, server, calls_before, kicks_before)) = self.start else {
-            if self.began.elapsed() >= Duration::from_millis(self.arguments.warmup) {
-                self.start = Some((Instant::now(), Had::own()?, self.server()?, calls, kicks));
-                (self.latencies, self.requests, self.failed) = (Histogram::new(), 0, 0);
-            }
-            return Ok(None);
-        };
-        let took = start.elapsed();
-        let limit = Duration::from_millis(self.arguments.time);
-        if took < limit && self.requests < self.arguments.requests {
-            return Ok(None);
-        }
-        let had = server.zip(self.server()?).map(|(before, after)| after.since(before));
-        Ok(Some(Figures {
-            requests: self.requests,
-            failed: self.failed,
-            nanoseconds: u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
-            server_cpu: had.map(|had| had.cpu),
-            server_switches: had.map(|had| had.switches),
-            own_cpu: Had::own()?.since(own).cpu,
-            calls: calls - calls_before,
-            kicks: kicks - kicks_before,
-            p50: self.latencies.at(500),
-            p99: self.latencies.at(990),
-        }))
-    }
 }
 
 fn clients(arguments: &Arguments) -> Result<Figures> {
@@ -179,9 +128,8 @@ fn clients(arguments: &Arguments) -> Result<Figures> {
     }
     let waits = Epoll::new().context("there is no epoll")?;
     for (at, front) in (0..).zip(&fronts) {
-        use std::os::fd::AsRawFd as _;
         let event = EpollEvent::new(EventSet::IN, at);
-        waits.ctl(ControlOperation::Add, front.call.as_raw_fd(), event)?;
+        waits.ctl(ControlOperation::Add, front.told.call.as_raw_fd(), event)?;
         front.ring.want_calls(false)?;
     }
     let began = Instant::now();
@@ -189,7 +137,7 @@ fn clients(arguments: &Arguments) -> Result<Figures> {
     let mut window = Window::new(arguments);
     for front in &mut fronts {
         let pass = front.ring.begin(now())?;
-        front.follow(pass)?;
+        front.told.kick(pass.kick)?;
     }
     let mut calls = 0;
     let mut events = vec![EpollEvent::default(); fronts.len()];
@@ -200,7 +148,7 @@ fn clients(arguments: &Arguments) -> Result<Figures> {
                 let pass = front.ring.pass(now, |latency| window.latencies.add(latency))?;
                 answered += pass.answered;
                 window.failed += u64::from(pass.failed);
-                front.follow(pass)?;
+                front.told.kick(pass.kick)?;
             }
             window.requests += u64::from(answered);
             if answered > 0 || !arguments.calls {
@@ -214,12 +162,69 @@ fn clients(arguments: &Arguments) -> Result<Figures> {
                 bail!("no call came for {} s", PATIENCE / 1000);
             }
             for front in &fronts {
-                calls += front.call.read().unwrap_or(0);
+                calls += front.told.call.read().unwrap_or(0);
                 front.ring.want_calls(false)?;
             }
         }
-        let kicks = fronts.iter().map(|front| front.kicks).sum();
+        let kicks = fronts.iter().map(|front| front.told.kicks).sum();
         if let Some(figures) = window.look(calls, kicks)? {
+            return Ok(figures);
+        }
+    }
+}
+
+/// From one network device to another.
+fn stations(arguments: &Arguments, bytes: u32) -> Result<Figures> {
+    let ([from, to], 1..=frames::MOST) = (&arguments.sockets[..], arguments.depth) else {
+        bail!("say two sockets for frames, and 1 to {} under way", frames::MOST);
+    };
+    stay_on(arguments.core)?;
+    let mut stations = Stations::new(from, to, bytes)?;
+    let waits = Epoll::new().context("there is no epoll")?;
+    let event = EpollEvent::new(EventSet::IN, 0);
+    waits.ctl(ControlOperation::Add, stations.call().call.as_raw_fd(), event)?;
+    let began = Instant::now();
+    let now = || began.elapsed().as_nanos() as u64;
+    let patience = Duration::from_millis(PATIENCE as u64);
+    // A switch that isn't ready yet may drop frames: one at a time, until one has arrived.
+    let mut last = Instant::now();
+    stations.send(1, now())?;
+    while stations.receive(now, |_| ())? == 0 {
+        if began.elapsed() > patience {
+            bail!("no frame arrives");
+        }
+        if last.elapsed() > EARLY {
+            stations.forget();
+            stations.send(1, now())?;
+            last = Instant::now();
+        }
+    }
+    let mut window = Window::new(arguments);
+    let (mut calls, mut events) = (0, [EpollEvent::default()]);
+    let mut last = now();
+    stations.send(arguments.depth, last)?;
+    loop {
+        for _ in 0..PASSES {
+            let clock = || {
+                last = now();
+                last
+            };
+            let arrived = stations.receive(clock, |latency| window.latencies.add(latency))?;
+            window.requests += u64::from(arrived);
+            if arrived > 0 || !arguments.calls {
+                stations.send(arguments.depth, last)?;
+                continue;
+            }
+            if !stations.want_calls(true)? && waits.wait(PATIENCE, &mut events)? == 0 {
+                bail!("no call came for {} s", PATIENCE / 1000);
+            }
+            calls += stations.call().call.read().unwrap_or(0);
+            stations.want_calls(false)?;
+        }
+        if now() - last > PATIENCE as u64 * 1_000_000 {
+            bail!("no frame arrives any more");
+        }
+        if let Some(figures) = window.look(calls, stations.kicks())? {
             return Ok(figures);
         }
     }

@@ -1,15 +1,13 @@
-//! The driver's side of a split ring, as light as one can be: every request's descriptors are
-//! written once, and go round.
+//! A disk's ring, as light as one can be: every request's descriptors are written once, and go
+//! round.
 //!
 //! Up to [`DIRECT`] requests have chains of three descriptors, more have an indirect table each.
-//! Rings are of [`ELEMENTS`]; each request is of [`BLOCK`] bytes.
+//! Each request is of [`BLOCK`] bytes.
 
+use crate::line::{AVAILABLE, DESCRIPTORS, ELEMENTS, INDEX, Line, RING, USED, USED_ELEMENT};
 use anyhow::{Context as _, Result, bail};
-use std::sync::atomic::{Ordering, fence};
 use window::Span;
 
-/// Elements of a ring.
-pub const ELEMENTS: u16 = 256;
 /// The most requests at a time.
 pub const MOST: u16 = 128;
 /// The most that have chains in the ring itself.
@@ -17,10 +15,7 @@ pub const DIRECT: u16 = ELEMENTS / 3;
 /// Bytes of a request's data.
 pub const BLOCK: u64 = 4096;
 
-/// What is where, in bytes.
-pub const DESCRIPTORS: u64 = 0;
-pub const AVAILABLE: u64 = 0x1000;
-pub const USED: u64 = 0x2000;
+/// What is where behind the ring, in bytes.
 /// A header, and the status behind it, in a line of the cache.
 const HEADERS: u64 = 0x4000;
 const LINE: u64 = 64;
@@ -30,14 +25,6 @@ const DATA: u64 = 0x1_0000;
 /// All of it.
 pub const BYTES: u64 = DATA + MOST as u64 * BLOCK;
 
-/// In both rings: the index, what follows it; an element of the used ring.
-const INDEX: u64 = 2;
-const RING: u64 = 4;
-const USED_ELEMENT: u64 = 8;
-/// The driver's event index is behind the available ring, the device's behind the used ring.
-const USED_EVENT: u64 = AVAILABLE + RING + 2 * ELEMENTS as u64;
-const AVAILABLE_EVENT: u64 = USED + RING + USED_ELEMENT * ELEMENTS as u64;
-
 /// Flags of descriptors.
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
@@ -46,12 +33,10 @@ const INDIRECT: u16 = 4;
 /// A ring and what its requests ask for.
 pub struct Ring {
     memory: Span,
-    event_index: bool,
+    line: Line,
     /// Descriptors of a request in the ring.
     each: u32,
     depth: u16,
-    available: u16,
-    used: u16,
     blocks: u64,
     random: u64,
     /// When each request was made available.
@@ -87,11 +72,9 @@ impl Ring {
         let indirect = depth > DIRECT;
         let ring = Ring {
             memory,
-            event_index,
+            line: Line::new(memory, event_index),
             each: if indirect { 1 } else { 3 },
             depth,
-            available: 0,
-            used: 0,
             blocks,
             random: seed | 1,
             sent: vec![0; depth.into()],
@@ -104,22 +87,21 @@ impl Ring {
                 (DESCRIPTORS + slot * 48, slot as u16 * 3)
             };
             let data_flags = NEXT | if write { 0 } else { WRITE };
-            ring.describe(table, line, 16, NEXT, first + 1)?;
-            ring.describe(table + 16, DATA + slot * BLOCK, BLOCK as u32, data_flags, first + 2)?;
-            ring.describe(table + 32, line + STATUS, 1, WRITE, 0)?;
+            ring.line.describe(table, line, 16, NEXT, first + 1)?;
+            ring.line.describe(
+                table + 16,
+                DATA + slot * BLOCK,
+                BLOCK as u32,
+                data_flags,
+                first + 2,
+            )?;
+            ring.line.describe(table + 32, line + STATUS, 1, WRITE, 0)?;
             if indirect {
-                ring.describe(DESCRIPTORS + slot * 16, table, 48, INDIRECT, 0)?;
+                ring.line.describe(DESCRIPTORS + slot * 16, table, 48, INDIRECT, 0)?;
             }
             ring.memory.store_u32(line, u32::from(write))?;
         }
         Ok(ring)
-    }
-
-    fn describe(&self, at: u64, address: u64, len: u32, flags: u16, next: u16) -> Result<()> {
-        let last = u64::from(len) | u64::from(flags) << 32 | u64::from(next) << 48;
-        self.memory.store_u64(at, address)?;
-        self.memory.store_u64(at + 8, last)?;
-        Ok(())
     }
 
     /// Makes all requests available.
@@ -127,7 +109,7 @@ impl Ring {
         for slot in 0..self.depth {
             self.offer(slot, now)?;
         }
-        Ok(Pass { kick: self.publish(0)?, ..Pass::default() })
+        Ok(Pass { kick: self.line.publish()?, ..Pass::default() })
     }
 
     #[inline]
@@ -139,27 +121,11 @@ impl Ring {
         let line = HEADERS + u64::from(slot) * LINE;
         self.memory.store_u64(line + 8, block as u64 * (BLOCK / 512))?;
         self.memory.store_u32(line + STATUS, 0xff)?;
-        let place = u64::from(self.available % ELEMENTS);
-        let head = slot * self.each as u16;
-        self.memory.store_u16(AVAILABLE + RING + 2 * place, head)?;
-        self.available = self.available.wrapping_add(1);
+        self.line.offer(slot * self.each as u16)?;
         if let Some(sent) = self.sent.get_mut(usize::from(slot)) {
             *sent = now;
         }
         Ok(())
-    }
-
-    /// Publishes what is available since `old`. Whether the device wants to be told.
-    #[inline]
-    fn publish(&self, old: u16) -> Result<bool> {
-        self.memory.store_u16_release(AVAILABLE + INDEX, self.available)?;
-        fence(Ordering::SeqCst);
-        if self.event_index {
-            let event = self.memory.load_u16(AVAILABLE_EVENT)?;
-            let behind = self.available.wrapping_sub(event).wrapping_sub(1);
-            return Ok(behind < self.available.wrapping_sub(old));
-        }
-        Ok(self.memory.load_u16(USED)? & 1 == 0)
     }
 
     /// Takes what was answered, and asks again. `now` is asked for once if there is anything, and
@@ -170,37 +136,31 @@ impl Ring {
         now: impl FnOnce() -> u64,
         mut latency: impl FnMut(u64),
     ) -> Result<Pass> {
-        let index = self.memory.load_u16_acquire(USED + INDEX)?;
+        let index = self.line.used()?;
         let mut pass = Pass::default();
-        if index == self.used {
-            return Ok(pass);
-        }
-        let (now, old) = (now(), self.available);
-        while self.used != index {
-            let place = u64::from(self.used % ELEMENTS);
-            let id = self.memory.load_u32(USED + RING + USED_ELEMENT * place)?;
-            let slot = id / self.each;
+        let Some(mut next) = self.line.next(index)? else { return Ok(pass) };
+        let now = now();
+        loop {
+            let slot = next.0 / self.each;
             let sent =
                 self.sent.get(slot as usize).context("the device answered what wasn't asked")?;
             latency(now.saturating_sub(*sent));
             let status = self.memory.load_u32(HEADERS + u64::from(slot) * LINE + STATUS)?;
             pass.failed += u32::from(status & 0xff != 0);
             pass.answered += 1;
-            self.used = self.used.wrapping_add(1);
             self.offer(slot as u16, now)?;
+            match self.line.next(index)? {
+                Some(more) => next = more,
+                None => break,
+            }
         }
-        pass.kick = self.publish(old)?;
+        pass.kick = self.line.publish()?;
         Ok(pass)
     }
 
     /// Calls are wanted from now on, or not. Whether something was answered meanwhile.
     pub fn want_calls(&self, wanted: bool) -> Result<bool> {
-        self.memory.store_u16(AVAILABLE, u16::from(!wanted))?;
-        // One behind what was taken comes last of all.
-        let event = if wanted { self.used } else { self.used.wrapping_sub(1) };
-        self.memory.store_u16(USED_EVENT, event)?;
-        fence(Ordering::SeqCst);
-        Ok(self.memory.load_u16_acquire(USED + INDEX)? != self.used)
+        self.line.want_calls(wanted)
     }
 }
 

@@ -1,6 +1,9 @@
 //! A load, and what each server made of it.
 
-use super::peer::{Back, Peer, SERVER_CORE, Started};
+use super::{
+    nets,
+    peer::{self, Back, Peer, SERVER_CORE, Started},
+};
 use crate::server;
 use anyhow::{Context as _, Result, bail};
 use exitless::context::Context;
@@ -12,7 +15,7 @@ use std::{
 };
 
 /// The generator's core.
-const LOAD_CORE: &str = "1";
+pub const LOAD_CORE: &str = "1";
 /// Milliseconds before a run counts.
 const WARM_UP: &str = "100";
 /// Requests of the shorter run below callgrind, for all clients; the longer has twice as many more.
@@ -31,13 +34,18 @@ pub struct Load {
     pub calls: bool,
     pub clients: u32,
     pub depth: u32,
+    /// Of a network: bytes of a frame.
+    pub frame: u32,
 }
 
 impl fmt::Display for Load {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plural = if self.clients == 1 { "" } else { "s" };
         let way = if self.calls { "called" } else { "polling" };
-        let Load { back, clients, depth, .. } = self;
+        let Load { back, clients, depth, frame, .. } = self;
+        if *back == Back::Net {
+            return write!(f, "frames of {frame} bytes to a {way} station, QD {depth}");
+        }
         write!(f, "{}, {clients} {way} client{plural}, QD {depth}", back.name())
     }
 }
@@ -108,8 +116,8 @@ impl Programs {
             let said = Command::new(program).arg("--version").output().ok()?;
             Some(String::from_utf8_lossy(&said.stdout).lines().next()?.to_owned())
         };
-        let peer = first(Path::new(Peer::StorageDaemon.name()));
-        first(&self.daemon).into_iter().chain(peer).collect()
+        let storage = first(Path::new(Peer::StorageDaemon.name()));
+        first(&self.daemon).into_iter().chain(storage).chain(nets::version()).collect()
     }
 
     fn load(&self, arguments: &[String]) -> Result<Figures> {
@@ -150,6 +158,9 @@ fn words(load: Load, started: &Started, time: u32, requests: u64) -> Vec<String>
     words.extend(["--requests".into(), requests.to_string(), "--warmup".into()]);
     words.push(if requests == u64::MAX { WARM_UP.into() } else { "0".into() });
     words.extend(load.calls.then(|| "--calls".into()));
+    if load.back == Back::Net {
+        words.extend(["--frames".into(), load.frame.to_string()]);
+    }
     words
 }
 
@@ -165,13 +176,13 @@ pub fn measure(
 ) -> Result<Vec<Cell>> {
     let folder = tempfile::tempdir().context("no directory for temporary files")?;
     let mut pinned = programs.wrap.clone();
-    pinned.extend(["taskset", "-c", SERVER_CORE].map(str::to_owned));
+    pinned.extend(peer::pinned());
     let start = |peer: Peer, wrap: &[String]| {
         peer.start(wrap, &programs.daemon, load.back, load.clients, folder.path())
             .with_context(|| peer.name())
     };
     let mut cells: Vec<Cell> = Vec::new();
-    for peer in peers {
+    for peer in peers.iter().filter(|peer| peer.serves(load.back)) {
         cells.push(Cell { load, peer: *peer, runs: Vec::new(), instructions: None });
     }
     for _ in 0..runs {
@@ -187,7 +198,7 @@ pub fn measure(
         }
     }
     if instructions {
-        for cell in &mut cells {
+        for cell in cells.iter_mut().filter(|cell| cell.peer.is_counted()) {
             let count = |requests| counted(programs, cell.peer, load, requests, folder.path());
             let ((first, few), (second, many)) = (count(COUNTED)?, count(3 * COUNTED)?);
             let each = (second as f64 - first as f64) / (many as f64 - few as f64);

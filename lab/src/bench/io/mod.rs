@@ -1,4 +1,4 @@
-//! `exitless bench io`: the daemon beside other servers of vhost-user disks, natively.
+//! `exitless bench io`: the daemon beside other servers of vhost-user disks and networks, natively.
 //!
 //! Guarantees: servers take turns within each run of a cell, so that slow phases of the machine hit
 //! all of them; a figure is the median of all runs; server and generator have a core each; a
@@ -6,6 +6,7 @@
 //! kernel, and includes polling.
 
 mod cell;
+mod nets;
 mod output;
 mod peer;
 
@@ -16,18 +17,21 @@ use super::{
 use anyhow::{Result, bail};
 use cell::{Cell, Load, Programs, measure};
 use exitless::{arguments::between, context::Context, needs, say::say};
-use peer::{Back, Peer, missing};
+use peer::{Back, Peer};
 
-/// What the daemon and other servers of vhost-user disks cost, natively.
+/// What the daemon and other servers of vhost-user disks and networks cost, natively.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     /// Fewer cells, short runs
     #[arg(long)]
     quick: bool,
-    /// What keeps the disks' data
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "null,ram,file,nbd")]
+    /// What keeps the disks' data; or a network
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "null,ram,file,nbd,net")]
     back: Vec<Back>,
-    /// Requests of each client at a time
+    /// Bytes of a network's frames; those beyond 1514 are TCP segments that may be cut
+    #[arg(long, value_delimiter = ',', default_value = "64,1514,16384,65536", value_parser = between(60, 65536))]
+    frame: Vec<u32>,
+    /// Requests of each client at a time, or frames under way
     #[arg(long, value_delimiter = ',', default_value = "1,8,32,128", value_parser = between(1, 128))]
     depth: Vec<u32>,
     /// Clients of the disk, each with a ring of its own
@@ -53,9 +57,15 @@ pub struct Args {
 pub fn run(args: &Args, cx: &Context) -> Result<()> {
     let files = args.files.claim(output::NAME)?;
     let mut peers = vec![Peer::Daemon];
-    match missing(cx) {
-        None => peers.push(Peer::StorageDaemon),
-        Some(sentence) => say(format_args!("exitless: {sentence}; the daemon is measured alone")),
+    for peer in [Peer::StorageDaemon, Peer::Testpmd] {
+        if args.back.iter().any(|back| peer.serves(*back)) {
+            match peer.missing(cx) {
+                None => peers.push(peer),
+                Some(sentence) => {
+                    say(format_args!("exitless: {sentence}; it is measured without"));
+                }
+            }
+        }
     }
     if args.back.contains(&Back::Nbd) {
         needs::nbd_servers(cx)?;
@@ -66,12 +76,14 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
         all.iter().filter(chosen).copied().collect()
     };
     let mut loads = Vec::new();
-    for back in &args.back {
-        for calls in [false, true] {
-            for clients in quick(&args.clients, &[1, 14]) {
-                for depth in quick(&args.depth, &[1, 32]) {
-                    loads.push(Load { back: *back, calls, clients, depth });
-                }
+    for (back, calls) in args.back.iter().flat_map(|back| [(*back, false), (*back, true)]) {
+        let sizes = match back {
+            Back::Net => quick(&args.frame, &[64, 65536]).iter().map(|n| (1, *n)).collect(),
+            _ => quick(&args.clients, &[1, 14]).iter().map(|n| (*n, 0)).collect::<Vec<_>>(),
+        };
+        for (clients, frame) in sizes {
+            for depth in quick(&args.depth, &[1, 32]) {
+                loads.push(Load { back, calls, clients, depth, frame });
             }
         }
     }
@@ -99,12 +111,13 @@ const SMOKE: u32 = 3000;
 pub fn smoke(cx: &Context) -> Result<()> {
     let programs = Programs::build(cx, false)?;
     let mut cells = Vec::new();
-    let mut loads = vec![(Back::Null, false), (Back::Null, true)];
+    let mut loads =
+        vec![(Back::Null, false), (Back::Null, true), (Back::Net, false), (Back::Net, true)];
     if needs::nbd_servers(cx).is_ok() {
         loads.push((Back::Nbd, true));
     }
     for (back, calls) in loads {
-        let load = Load { back, calls, clients: 1, depth: 32 };
+        let load = Load { back, calls, clients: 1, depth: 32, frame: 1514 };
         cells.extend(measure(cx, &programs, &[Peer::Daemon], load, 1, SMOKE, false)?);
     }
     let served = cells.iter().all(|cell| cell.requests() > 0);

@@ -1,6 +1,9 @@
 //! What `bench io` shows: a table for each back end and kind of client, rows for JSON, a page.
 
-use super::cell::{Cell, Figures};
+use super::{
+    cell::{Cell, Figures},
+    peer::Back,
+};
 use crate::bench::show::{
     Block, Source, Table,
     html::{Page, Section},
@@ -11,7 +14,7 @@ use std::fs;
 
 /// Its name on the command line and in JSON.
 pub const NAME: &str = "io";
-const TITLE: &str = "Servers of vhost-user disks";
+const TITLE: &str = "Servers of vhost-user disks and networks";
 const COLUMNS: [&str; 8] = ["k/s", "ticks", "instr", "calls", "sw/k", "p50", "p99", "gen"];
 
 /// Millions of TSC ticks a second, as far as Linux says.
@@ -26,8 +29,8 @@ fn megahertz() -> f64 {
 pub fn blocks(cells: &[Cell], echoes: &[(u32, Figures)], instructions: bool) -> Vec<Block> {
     let counted = if instructions { "instr: its instructions, by callgrind. " } else { "" };
     let intro = format!(
-        "Reads of 4 KiB; one core for the server, one for the generator, servers in turns, medians. \
-         k/s: thousands of requests a second. generator at an echo: alone, at a ring that is answered at once. ticks: CPU time of the server for a request, polling \
+        "Reads of 4 KiB of disks, frames from one station of a network to another; one core for the server, one for the generator, servers in turns, medians. \
+         k/s: thousands of requests, or frames, a second. generator at an echo: alone, at a ring that is answered at once. ticks: CPU time of the server for a request, polling \
          and kernel included, in ticks of {} MHz. {counted}calls: eventfds written, for a request. \
          sw/k: the server's context switches for a thousand. p50, p99: latency in µs. gen: ticks of \
          the generator, polling included.",
@@ -79,7 +82,8 @@ fn echo_table(echoes: &[(u32, Figures)]) -> Table {
 fn table(cells: &[Cell]) -> Table {
     let title = cells.first().map_or(String::new(), |cell| {
         let way = if cell.load.calls { "called" } else { "polling" };
-        format!("{}, {way} clients", cell.load.back.name())
+        let who = if cell.load.back == Back::Net { "stations" } else { "clients" };
+        format!("{}, {way} {who}", cell.load.back.name())
     });
     let mut table = Table::new(title, columns());
     table.section(Source::Measured, "");
@@ -88,7 +92,10 @@ fn table(cells: &[Cell]) -> Table {
         let load = cell.load;
         if last != Some(load) {
             let plural = if load.clients == 1 { "" } else { "s" };
-            let label = format!("{} client{plural}, QD {}", load.clients, load.depth);
+            let label = match load.back {
+                Back::Net => format!("{} bytes, QD {}", load.frame, load.depth),
+                _ => format!("{} client{plural}, QD {}", load.clients, load.depth),
+            };
             table.line(label, COLUMNS.map(|_| String::new()));
             last = Some(load);
         }
@@ -121,6 +128,9 @@ pub struct Row<'a> {
     back: &'static str,
     clients: u32,
     depth: u32,
+    /// Of a network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    frame_bytes: Option<u32>,
     called: bool,
     ticks_per_microsecond: f64,
     instructions_per_request: Option<f64>,
@@ -136,6 +146,7 @@ pub fn rows<'a>(cells: &'a [Cell], echoes: &'a [(u32, Figures)]) -> Vec<Row<'a>>
         back,
         clients,
         depth,
+        frame_bytes: None,
         called,
         ticks_per_microsecond: megahertz(),
         instructions_per_request: None,
@@ -149,6 +160,7 @@ pub fn rows<'a>(cells: &'a [Cell], echoes: &'a [(u32, Figures)]) -> Vec<Row<'a>>
         let back = load.back.name();
         Row {
             instructions_per_request: cell.instructions,
+            frame_bytes: (load.back == Back::Net).then_some(load.frame),
             ..row(cell.peer.name(), back, load.clients, load.depth, load.calls, runs)
         }
     });
@@ -170,10 +182,7 @@ pub fn page(blocks: Vec<Block>, versions: Vec<String>) -> Page {
 mod tests {
     use super::*;
     use crate::bench::{
-        io::{
-            cell::Load,
-            peer::{Back, Peer},
-        },
+        io::{cell::Load, peer::Peer},
         show::{html, text},
     };
 
@@ -191,9 +200,11 @@ mod tests {
             p50: 12_345_678,
             p99: 99_345_678,
         };
-        let load = Load { back: Back::Null, calls: true, clients: 14, depth: 128 };
+        let load = Load { back: Back::Null, calls: true, clients: 14, depth: 128, frame: 0 };
         let cell = |peer| Cell { load, peer, runs: vec![figures; 3], instructions: Some(3_400.0) };
-        let cells = [cell(Peer::Daemon), cell(Peer::StorageDaemon)];
+        let frames = Load { back: Back::Net, clients: 1, frame: 65_536, ..load };
+        let net = Cell { load: frames, ..cell(Peer::Testpmd) };
+        let cells = [cell(Peer::Daemon), cell(Peer::StorageDaemon), net];
         let echoes = [(128, figures)];
         let blocks = blocks(&cells, &echoes, true);
         let shown = text::blocks(&blocks);
@@ -204,6 +215,6 @@ mod tests {
             roxmltree::ParsingOptions { allow_dtd: true, ..Default::default() },
         )
         .unwrap();
-        assert_eq!(rows(&cells, &echoes).len(), 3);
+        assert_eq!(rows(&cells, &echoes).len(), 4);
     }
 }

@@ -1,7 +1,8 @@
 //! The servers that are measured, and how each is started.
 
+use super::nets;
 use crate::server::Server;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use exitless::{context::Context, needs};
 use std::{
     fs,
@@ -16,6 +17,12 @@ const BYTES: u64 = 64 << 20;
 const STORAGE_DAEMON: &str = "qemu-storage-daemon";
 /// The core of a server, and of what is behind it.
 pub const SERVER_CORE: &str = "0";
+
+/// Before a program: it stays there.
+pub fn pinned() -> [String; 3] {
+    ["taskset", "-c", SERVER_CORE].map(str::to_owned)
+}
+
 /// What an NBD server calls the disk.
 const EXPORT: &str = "disk";
 /// In memory, where the other server has no disk of its own there.
@@ -28,6 +35,8 @@ pub enum Peer {
     Daemon,
     /// QEMU's.
     StorageDaemon,
+    /// DPDK's.
+    Testpmd,
 }
 
 /// What keeps the data.
@@ -41,6 +50,8 @@ pub enum Back {
     File,
     /// An NBD server, on the server's core, behind which nothing keeps it.
     Nbd,
+    /// No disk: a network of two stations.
+    Net,
 }
 
 impl Back {
@@ -50,13 +61,9 @@ impl Back {
             Back::Ram => "ram",
             Back::File => "file",
             Back::Nbd => "nbd",
+            Back::Net => "net",
         }
     }
-}
-
-/// Has it installed; what is missing then, in a sentence.
-pub fn missing(cx: &Context) -> Option<String> {
-    needs::storage_daemon(cx).err().map(|error| format!("{error:#}"))
 }
 
 /// A server that runs, and the socket of each client.
@@ -69,11 +76,43 @@ pub struct Started {
     _behind: Option<Server>,
 }
 
+impl Started {
+    /// A server that needs nothing else.
+    pub fn alone(server: Server, sockets: Vec<PathBuf>) -> Started {
+        Started { server, sockets, _memory: None, _behind: None }
+    }
+}
+
 impl Peer {
     pub const fn name(self) -> &'static str {
         match self {
             Peer::Daemon => "exitless io",
             Peer::StorageDaemon => STORAGE_DAEMON,
+            Peer::Testpmd => nets::TESTPMD,
+        }
+    }
+
+    /// Has it installed; what is missing then, in a sentence.
+    pub fn missing(self, cx: &Context) -> Option<String> {
+        let needed = match self {
+            Peer::Daemon => Ok(()),
+            Peer::StorageDaemon => needs::storage_daemon(cx),
+            Peer::Testpmd => needs::testpmd(cx),
+        };
+        needed.err().map(|error| format!("{error:#}"))
+    }
+
+    /// Whether its instructions can be counted: below valgrind testpmd (22.11) forwards no frame.
+    pub fn is_counted(self) -> bool {
+        self != Peer::Testpmd
+    }
+
+    /// Whether it has such a thing.
+    pub fn serves(self, back: Back) -> bool {
+        match self {
+            Peer::Daemon => true,
+            Peer::StorageDaemon => back != Back::Net,
+            Peer::Testpmd => back == Back::Net,
         }
     }
 
@@ -90,6 +129,15 @@ impl Peer {
         let mut words = wrap.iter();
         let mut command = Command::new(words.next().map_or("env", String::as_str));
         command.args(words);
+        // Valgrind opens files when it ends.
+        let is_open = wrap.iter().any(|word| word == "valgrind");
+        match self {
+            Peer::Daemon if back == Back::Net => {
+                return nets::daemon(command, daemon, folder, is_open);
+            }
+            Peer::Testpmd => return nets::testpmd(wrap, folder),
+            _ => {}
+        }
         let nbd = path("nbd");
         let behind = match back {
             Back::Nbd => Some(nbd_server(&nbd)?),
@@ -107,9 +155,9 @@ impl Peer {
                         let uri = format!("nbd+unix:///{EXPORT}?socket={}", nbd.display());
                         command.args(["--nbd", &uri])
                     }
+                    Back::Net => bail!("a network is no disk"),
                 };
-                // Valgrind opens files when it ends.
-                if wrap.iter().any(|word| word == "valgrind") {
+                if is_open {
                     command.arg("--no-sandbox");
                 }
                 if clients > 1 {
@@ -119,11 +167,11 @@ impl Peer {
                 let sockets = vec![socket; clients as usize];
                 Ok(Started { server, sockets, _memory: None, _behind: behind })
             }
-            Peer::StorageDaemon => {
+            Peer::StorageDaemon | Peer::Testpmd => {
                 let (mut sockets, mut memory) = (Vec::new(), None);
                 command.arg(STORAGE_DAEMON).args(["--object", "iothread,id=serves"]);
                 let disk = match back {
-                    Back::Null | Back::Nbd => None,
+                    Back::Null | Back::Nbd | Back::Net => None,
                     Back::File => Some(full(path("disk"))?),
                     Back::Ram => {
                         let folder = memory.insert(tempfile::tempdir_in(MEMORY)?);
