@@ -13,7 +13,7 @@ use crate::vm::stop::{Fault, Stop};
 use core::sync::atomic::AtomicU32;
 use delivery::Mode;
 use ledger::Reason;
-use mailbox::Entrant;
+use mailbox::{Attended, Entrant};
 
 const PAGE: u64 = 4096;
 
@@ -35,7 +35,7 @@ struct InnerLoop<'a, C: VirtualCpu> {
 impl<C: VirtualCpu> Entrant for InnerLoop<'_, C> {
     fn maybe_preempt(&mut self) {}
 
-    fn attend(&mut self) -> bool {
+    fn attend(&mut self) -> Attended {
         self.vcpu.remote.mailbox.attend(self.vcpu)
     }
 
