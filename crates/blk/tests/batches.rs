@@ -97,6 +97,7 @@ fn a_back_end_that_is_full_ends_it() {
         }
         let (done, _) = guest.serve_some(&mut disk, ALL);
         assert_eq!((2, 0, true, false), (done.asked, done.completed, done.full, done.more));
+        assert_eq!(1, disk.refused, "it is asked once");
         assert!(guest.server.is_open());
         disk.end_all();
         assert_eq!(2, guest.server.collect(&mut disk, 10));

@@ -5,7 +5,7 @@ mod storage;
 
 use blk::config::Parameters;
 use blk::{Budget, Failure, PIECE_DATA, PIECE_RANGE};
-use guest::{Guest, Sent, header, segment};
+use guest::{Chains, Guest, Sent, header, segment};
 use proptest::prelude::*;
 use storage::Storage;
 
@@ -165,6 +165,7 @@ proptest! {
     #[test]
     fn the_server_is_a_disk(
         packed: bool,
+        chains in prop_oneof![Just(Chains::Mixed), Just(Chains::InRing), Just(Chains::InTables)],
         room in prop_oneof![Just(0usize), 1..4usize, Just(64)],
         rounds in proptest::collection::vec(
             proptest::collection::vec((step(), any::<u16>()), ROUND), 1..5),
@@ -178,6 +179,7 @@ proptest! {
             ..Parameters::default()
         };
         let mut guest = Guest::new(asked, packed);
+        guest.chains = chains;
         let mut disk = Storage::new(SECTORS, room);
         let mut model = disk.cache.clone();
         for round in &rounds {

@@ -5,7 +5,7 @@ mod storage;
 use blk::backend::{Null, Ram};
 use blk::config::{Features, Parameters};
 use blk::{DESCRIPTOR_CHARGE, Failure, LEAST_CHARGE, PIECE_DATA, PIECE_RANGE, Server};
-use guest::{Guest, IOERR, OK, SECTORS, UNSUPP, both, header, parameters, segment};
+use guest::{Guest, IOERR, OK, SECTORS, UNSUPP, all, both, header, parameters, segment};
 use storage::{Asked, Storage};
 
 #[test]
@@ -130,19 +130,19 @@ fn every_status() {
 
 #[test]
 fn a_read_only_disk_keeps_its_content() {
-    for packed in [false, true] {
-        let asked = Parameters { read_only: true, ..parameters() };
-        let mut guest = Guest::new(asked, packed);
+    all(Parameters { read_only: true, ..parameters() }, |mut guest| {
         let mut disk = Storage::new(SECTORS, 0);
         disk.cache.fill(7);
-        let write = guest.write(0, &[1; 512]);
-        assert_eq!((IOERR, 1), guest.run(&mut disk, write));
+        for _ in 0..2 {
+            let write = guest.write(0, &[1; 512]);
+            assert_eq!((IOERR, 1), guest.run(&mut disk, write));
+        }
         for kind in [11, 13] {
             let change = guest.send(&[&header(kind, 0), &segment(0, 8, 0)], &[1]);
             assert_eq!((IOERR, 1), guest.run(&mut disk, change));
         }
         assert!(disk.asked.is_empty() && disk.cache.iter().all(|byte| *byte == 7));
-    }
+    });
 }
 
 #[test]
@@ -282,6 +282,7 @@ fn descriptors_are_charged_when_the_back_end_has_room() {
         let cut: Vec<u32> = [8; 60].into_iter().chain([512 - 60 * 8, 1]).collect();
         guest.send(&[&header(0, 0)], &cut);
         assert_eq!(0, guest.serve(&mut disk).unwrap().charge);
+        assert_eq!(1, disk.refused);
         disk.end(0);
         guest.server.collect(&mut disk, 1);
         assert_eq!(63 * DESCRIPTOR_CHARGE, guest.serve(&mut disk).unwrap().charge);

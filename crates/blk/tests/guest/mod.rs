@@ -35,10 +35,27 @@ pub fn parameters() -> Parameters {
     }
 }
 
-/// Runs a test on both kinds of rings.
+/// How a driver lays its chains out. The fast way is for those that are like the ones before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chains {
+    /// By turns in the ring and in tables, one buffer right behind the other.
+    Mixed,
+    /// In the ring as far as it has room, or in tables; buffers begin at multiples of 16.
+    InRing,
+    InTables,
+}
+
+/// Runs a test on both kinds of rings, on split ones with all kinds of chains.
 pub fn both(test: fn(Guest)) {
-    test(Guest::new(parameters(), false));
-    test(Guest::new(parameters(), true));
+    all(parameters(), test);
+}
+
+/// The same of a disk with these parameters.
+pub fn all(asked: Parameters, test: fn(Guest)) {
+    for chains in [Chains::Mixed, Chains::InRing, Chains::InTables] {
+        test(Guest { chains, ..Guest::new(asked, false) });
+    }
+    test(Guest::new(asked, true));
 }
 
 /// A request that was sent.
@@ -52,6 +69,7 @@ pub struct Guest {
     pub accepted: Features,
     driver: Box<dyn Driver>,
     packed: bool,
+    pub chains: Chains,
     /// Where the next buffer is.
     next: u64,
     /// Of each request, its writable buffers.
@@ -90,6 +108,7 @@ impl Guest {
             accepted: config.features(),
             driver,
             packed,
+            chains: Chains::Mixed,
             next: BUFFERS,
             writable: Vec::new(),
             sent: HashMap::new(),
@@ -112,6 +131,9 @@ impl Guest {
     }
 
     fn buffer(&mut self, len: u32) -> u64 {
+        if self.chains != Chains::Mixed {
+            self.next = self.next.next_multiple_of(16);
+        }
         if self.next + u64::from(len) > MEMORY {
             self.next = BUFFERS;
         }
@@ -144,8 +166,12 @@ impl Guest {
                 writable: true,
             }))
             .collect();
-        // By turns with and without an indirect table; long ones with.
-        let number = if self.writable.len().is_multiple_of(2) || buffers.len() > 6 {
+        let in_table = match self.chains {
+            Chains::Mixed => self.writable.len().is_multiple_of(2),
+            chains => chains == Chains::InTables,
+        };
+        // Long ones have one in any case.
+        let number = if in_table || buffers.len() > 6 {
             let table = self.buffer(16 * buffers.len() as u32);
             self.driver.add_indirect(table, &buffers)
         } else {

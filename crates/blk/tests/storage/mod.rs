@@ -33,6 +33,8 @@ pub struct Storage {
     pub failures: VecDeque<Option<Failure>>,
     /// All that was asked for, refused ones not.
     pub asked: Vec<Asked>,
+    /// How often it was asked for something else that it had no room for.
+    pub refused: u32,
     /// The largest operations, in bytes: data, and ranges.
     pub largest: (u64, u64),
 }
@@ -48,6 +50,7 @@ impl Storage {
             room,
             failures: VecDeque::new(),
             asked: Vec::new(),
+            refused: 0,
             largest: (0, 0),
         }
     }
@@ -114,6 +117,7 @@ impl Storage {
 impl Backend for Storage {
     fn submit(&mut self, token: Token, operation: Operation<'_>) -> Submitted {
         if self.room > 0 && self.waiting.len() >= self.room {
+            self.refused += 1;
             return Submitted::Full;
         }
         let size = |spans: &[Span]| spans.iter().map(Span::len).sum::<u64>();
