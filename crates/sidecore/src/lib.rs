@@ -61,7 +61,7 @@ mod turn;
 pub use delay::Delay;
 pub use schedule::Schedule;
 pub use settings::Settings;
-pub use share::{Debt, MAX_WEIGHT, Share};
+pub use share::{Debt, MAX_WEIGHT, Place, Share, cores_at_a_time};
 pub use turn::{
     BATCH, BATCH_COST, BYTES_PER_LOOK, Batch, LEAST_COST, LOOKS, Look, Next, Piece, Statistics,
     Turn, Wait,

@@ -7,6 +7,7 @@
 
 use crate::settings::Settings;
 use crate::turn::Piece;
+use alloc::collections::BTreeSet;
 
 /// The largest weight; the smallest is 1.
 pub const MAX_WEIGHT: u32 = 10_000;
@@ -32,6 +33,21 @@ impl Default for Share {
 
 impl Share {
     pub(crate) const DEFAULT: Share = Share { weight: 100, requests: None, bytes: None };
+}
+
+/// What bounds on how many cores a device may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// It stays on this core.
+    On(usize),
+    /// It goes from core to core with all others that go by this number.
+    With(usize),
+}
+
+/// On how many of so many cores a VM's devices may be at a time: each of these cores is to keep a
+/// part of its limits, and no other.
+pub fn cores_at_a_time(devices: impl Iterator<Item = Place>, cores: usize) -> u64 {
+    devices.collect::<BTreeSet<_>>().len().min(cores) as u64
 }
 
 /// Virtual time in 2^-32 of a byte at weight 100. 128 bits, so that 2^80 bytes don't overflow it.

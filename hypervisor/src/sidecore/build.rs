@@ -24,9 +24,8 @@ use crate::sidecore::signal::Signal;
 use crate::sidecore::uplink::Uplink;
 use crate::sidecore::views::span;
 use ::iommu::Bdf;
-use ::sidecore::{Delay, Schedule, Share};
+use ::sidecore::{Delay, Place, Schedule, Share, cores_at_a_time};
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -382,16 +381,13 @@ impl Sidecores {
     /// their VMs' memory.
     #[cold]
     pub fn finish(&mut self) -> Result<(), String> {
-        // On how many sidecores its devices may be at a time: those that stay are on theirs, and
-        // each that moves, alone or with its switch, may come to one of its own.
-        let by = |vm| {
-            let mut places = BTreeSet::new();
-            for (core, serves) in self.cores.iter().enumerate() {
-                let own = serves.devices.iter().filter(|device| device.vm == vm);
-                places.extend(own.map(|device| device.movable.ok_or(core)));
-            }
-            places.len().min(self.cores.len()) as u64
+        let places = |vm| {
+            self.cores.iter().enumerate().flat_map(move |(core, serves)| {
+                let own = serves.devices.iter().filter(move |device| device.vm == vm);
+                own.map(move |device| device.movable.map_or(Place::On(core), Place::With))
+            })
         };
+        let by = |vm| cores_at_a_time(places(vm), self.cores.len());
         let shares = self.shares.iter().enumerate().map(|(vm, (weight, limit))| {
             let Limit { iops, rate } = limit.of_each(by(vm));
             Share { weight: *weight, requests: iops, bytes: rate }

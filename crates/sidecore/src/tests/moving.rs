@@ -1,6 +1,8 @@
 //! Queues that move to another core, and what their VMs owe.
 
 use super::*;
+use crate::Place::{On, With};
+use crate::cores_at_a_time;
 
 /// Two cores of two VMs; on the first, VM 0 has just had a turn more than VM 1.
 fn after_a_turn() -> (Schedule, Schedule, Rings) {
@@ -60,6 +62,56 @@ fn a_limit_goes_along() {
     let second = USUAL.ticks_per_second;
     assert_eq!(to.next(second / 2, &mut rings), Turn::Nothing);
     assert_eq!(to.next(second + 1, &mut rings), Turn::Serve(0));
+}
+
+/// Two interfaces at a switch that moves are on one core at a time, and have one limit there.
+#[test]
+fn a_limit_is_cut_for_as_many_cores_as_its_devices_may_be_on() {
+    for (devices, expected) in [
+        (&[][..], 0),
+        (&[With(3)], 1),
+        (&[With(3), With(3)], 1),
+        (&[With(3), With(2)], 2),
+        (&[With(1), On(1)], 2),
+        (&[On(1), On(1)], 1),
+        (&[On(0), On(1), With(0), With(1)], 3),
+    ] {
+        let at_a_time = cores_at_a_time(devices.iter().copied(), 3);
+        assert_eq!(at_a_time, expected, "{devices:?}");
+    }
+}
+
+/// All queues of a VM's interfaces go at once, each with the debt, and to and fro all the time.
+#[test]
+fn a_limit_holds_for_two_devices_that_move_together() {
+    let share = Share { bytes: Some(1 << 20), ..Share::default() };
+    let mut cores = [(); 2].map(|()| {
+        let mut core = Schedule::new(USUAL, 2, 1);
+        core.set_share(0, share);
+        core
+    });
+    let (mut rings, mut bytes, mut now) = (Rings([9; 4], 0), 0, 0);
+    (0..2).for_each(|queue| assert!(cores[0].poll(queue, 0, 0)));
+    for round in 0..100_000 {
+        let [from, to] = &mut cores;
+        while let Turn::Serve(queue) = from.next(now, &mut rings) {
+            bytes += 1500;
+            from.served(queue, piece(1500, 1), now, &mut rings);
+        }
+        if round % 3 == 0 {
+            for queue in 0..2 {
+                let debt = from.debt(0);
+                from.leave(queue);
+                to.owe(0, debt);
+                assert!(to.poll(queue, 0, now));
+            }
+            cores.swap(0, 1);
+        }
+        now += SECOND / 50_000;
+    }
+    let (second, burst) = (USUAL.ticks_per_second, USUAL.burst);
+    let may = (now + burst) * (1 << 20) / second;
+    assert!((may / 2..=may + 1500).contains(&bytes), "{bytes} bytes, {may} may be");
 }
 
 #[test]
