@@ -50,7 +50,9 @@ fn described() -> impl Strategy<Value = Described> {
             1 => any::<u32>(),
         ];
         let flags = prop_oneof![12 => Just(flags), 1 => 0_u16..8, 1 => any::<u16>()];
-        let next = prop_oneof![12 => Just(next), 1 => 0_u16..9, 1 => any::<u16>()];
+        // Behind the ring's end is what counts round to the place.
+        let next =
+            prop_oneof![12 => Just(next), 1 => Just(next + 8), 1 => 0_u16..9, 1 => any::<u16>()];
         (address.clone(), len, flags, next)
     };
     (of(16, 1, 1), prop_oneof![of(512, 3, 2), of(512, 1, 2)], of(1, 2, 0))
@@ -69,6 +71,7 @@ proptest! {
         whole in any::<bool>(),
         table in prop_oneof![
             8 => Just((TABLE, 48_u32)),
+            2 => (Just(TABLE), prop::sample::select(vec![0, 16, 32, 47, 64])),
             1 => (TABLE..TABLE + 32, prop::sample::select(vec![0, 16, 32, 47, 48, 64, 160])),
             1 => (any::<u64>(), any::<u32>()),
         ],

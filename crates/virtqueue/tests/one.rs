@@ -19,6 +19,11 @@ fn describe(window: &Window, at: u64, address: u64, len: u32, flags: u16, next: 
     window.write(at, bytes.as_flattened()).unwrap();
 }
 
+/// All that a chain says.
+fn told(chain: &Chain) -> impl PartialEq + use<> {
+    (chain.head(), chain.readable().to_vec(), chain.writable().to_vec(), chain.descriptors())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2048, ..ProptestConfig::default() })]
 
@@ -30,6 +35,7 @@ proptest! {
         next in 0_u16..9,
         indirect: bool,
         writable: bool,
+        is_held: bool,
     ) {
         let memory = Memory::new(&[(0, LEN)], 1 << 40);
         let window = memory.window();
@@ -66,13 +72,16 @@ proptest! {
             let spans = if writable { walked.writable() } else { walked.readable() };
             prop_assert_eq!(spans, [*one.span()]);
             prop_assert_eq!((walked.descriptors(), one.bytes()), (1, len));
-            split.used_one(one, 7);
-            of_walk.complete(walked.head(), 7);
-        } else {
+            if is_held {
+                split.hold_one(one, writable, &mut other);
+                taken = Ok(true);
+            } else {
+                split.used_one(one, 7);
+                of_walk.complete(walked.head(), 7);
+            }
+        }
+        if !is_one || is_held {
             prop_assert_eq!(taken, wanted);
-            let told = |chain: &Chain| {
-                (chain.readable().to_vec(), chain.writable().to_vec(), chain.descriptors())
-            };
             prop_assert!(taken != Ok(true) || told(&other) == told(&walked));
         }
         prop_assert_eq!(of_one.state(), of_walk.state());
