@@ -214,6 +214,18 @@ fn short_frames_are_padded_with_zeroes() {
     }
 }
 
+/// However much room there is for it.
+#[test]
+fn a_frame_that_is_too_long_is_dropped() {
+    let mut bench = Bench::running();
+    for bytes in [MOST + 1, BUFFER as u32, MOST] {
+        bench.model().arrive(0, &vec![1; bytes as usize]);
+    }
+    let into = bench.own(0, 2 * BUFFER);
+    assert_eq!(bench.controller.receive(&into), Some(MOST));
+    assert_eq!(bench.controller.statistics().bad, 2);
+}
+
 #[test]
 fn what_is_written_back_is_not_trusted() {
     let mut bench = Bench::running();

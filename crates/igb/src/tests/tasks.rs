@@ -192,3 +192,26 @@ proptest! {
         }
     }
 }
+
+/// A frame and its context take two entries, and one stays free.
+#[test]
+fn contexts_take_room_in_the_ring() {
+    for before in 0..4 {
+        let mut bench = Bench::running();
+        bench.model().hung = 1;
+        (0..before).for_each(|_| assert!(bench.send(&[1; 60])));
+        let (mut sent, mut kinds) = (before, [false, true].into_iter().cycle());
+        while let Some(six) = kinds.next()
+            && let (frame, ethernet, start) = segment(six, false, 100)
+            && bench.send_by(0, &frame, Task::Checksum { ethernet, start, tcp: true })
+        {
+            sent += 1;
+            assert!(sent < ENTRIES, "there is always room");
+        }
+        assert_eq!(sent, before + (ENTRIES - 1 - before) / 2);
+        bench.controller.flush();
+        (0..sent).for_each(|_| bench.model().finish_one(0));
+        assert_eq!(bench.model().wire.len(), sent as usize);
+        assert_eq!(bench.model().contexts, sent - before);
+    }
+}
