@@ -2,7 +2,7 @@
 
 use super::model::sum;
 use super::*;
-use crate::LEAST_SEGMENT;
+use crate::{HANG, LEAST_SEGMENT};
 
 /// A TCP segment with so many bytes of data: behind these IP headers and a tag, if there is one. In
 /// place of its checksum is the sum of its pseudo header, with this length.
@@ -214,4 +214,45 @@ fn contexts_take_room_in_the_ring() {
         assert_eq!(bench.model().wire.len(), sent as usize);
         assert_eq!(bench.model().contexts, sent - before);
     }
+}
+
+/// A reset takes the context that the controller had away.
+#[test]
+fn after_a_reset_contexts_are_written_anew() {
+    let mut bench = Bench::running();
+    let (frame, ethernet, start) = segment(false, false, 100);
+    let task = Task::Checksum { ethernet, start, tcp: true };
+    let mut finished = frame.clone();
+    let sum = !sum(&frame[start.into()..]);
+    finished[usize::from(start) + 16..][..2].copy_from_slice(&sum.to_be_bytes());
+    for contexts in [1, 2] {
+        bench.model().wire.clear();
+        for _ in 0..2 {
+            assert!(bench.send_by(0, &frame, task));
+            bench.controller.flush();
+        }
+        assert_eq!(bench.model().contexts, contexts);
+        assert_eq!(bench.model().wire, [&finished[..]; 2]);
+        bench.model().hung = 1;
+        assert!(bench.send(&[1; 60]));
+        bench.controller.flush();
+        bench.steps(HANG + 200);
+        bench.model().hung = 0;
+        assert_eq!(bench.controller.state(), State::Running);
+        assert_eq!(bench.controller.statistics().hung, u64::from(contexts));
+    }
+}
+
+/// A controller that says of frames that they are sent, which it wasn't told of.
+#[test]
+fn what_it_does_not_know_of_is_not_done() {
+    let mut bench = Bench::running();
+    let ring = BASE + QUEUES as u64 * crate::ring::BYTES;
+    let mut sent = 0;
+    while sent < 2 * ENTRIES && bench.send(&[1; 60]) {
+        let at = ring + u64::from(sent % ENTRIES) * 16 + 8;
+        bench.memory.window().span(at, 8).unwrap().store_u64(0, 1 << 32).unwrap();
+        sent += 1;
+    }
+    assert_eq!(sent, ENTRIES - 1);
 }
