@@ -2,7 +2,7 @@
 //! its own and on one that a neighbour has, too; and the same on the bare machine, whose disks are
 //! QEMU's, so that the tests themselves are tested.
 
-use super::case::{Case, Cores, Expect, Expected, Guest, Special};
+use super::case::{Case, Cores, Cue, Expect, Expected, Guest, Special};
 use super::cases::{again, case, guest, heartbeat, nothing_by_host};
 use super::hostile;
 use super::kernel::Variant;
@@ -39,6 +39,8 @@ pub const SECTORS: u64 = 32_768;
 const SERIAL: &str = "exitless-virtio";
 const OPTIONS: &str = "sectors=32768 serial=exitless-virtio";
 const QUEUES: u16 = 4;
+/// Bytes of a disk that keeps nothing, which its largest requests are within.
+const NULL_BYTES: u64 = 4 << 30;
 /// Requests of a load, and kicks that may come to the host meanwhile.
 const REQUESTS: u64 = 20_000;
 const MOST_KICKS: u64 = 10;
@@ -73,6 +75,7 @@ pub fn all() -> Vec<Case> {
         cases.push(moved_a_million_times(policy));
         cases.extend(shared(policy));
     }
+    cases.push(anew());
     let none = served(Policy::Eli, "virtio-no-sidecore", false, [with_disk(guest("hello", None))]);
     let expect = Expect::Rejected(vec!["[vm.first] disk", "sidecores = 1"]);
     cases.push(Case { sidecores: 0, expect, ..none });
@@ -94,6 +97,18 @@ fn moved_a_million_times(policy: Policy) -> Case {
     let options = "sectors=32768 serial=exitless-virtio moves=1000000";
     let guest = Guest { options, ..with_disk(smp::several("virtio-move", policy)) };
     Case { long: true, ..served(policy, "virtio-million-moves", false, [guest]) }
+}
+
+/// A VM of the least weight has its queue begin anew all the time, beside one of the largest.
+fn anew() -> Case {
+    let null = Disk { size: NULL_BYTES, backing: Backing::Null, ..disk(false) };
+    let of = |test, weight| {
+        let guest = with_disk(guest(test, Policy::Direct));
+        Guest { weight, disks: vec![null.clone()], counts: Vec::new(), ..guest }
+    };
+    let guests = [of("virtio-anew", 1), of("virtio-backlog", plan::MAX_WEIGHT)];
+    let case = served(Policy::Direct, "virtio-anew", false, guests);
+    Case { typed: Some(Cue::Ended(1)), ..case }
 }
 
 /// No more requests a second than its VM may have.

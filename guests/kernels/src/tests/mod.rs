@@ -46,6 +46,7 @@ mod ticks;
 mod timer;
 mod unassigned;
 mod virtio;
+mod virtio_anew;
 mod virtio_limit;
 mod virtio_load;
 mod virtio_reset;
@@ -170,6 +171,8 @@ pub const ALL: &[(&str, Test)] = &[
     ("virtio-load", virtio_load::load),
     ("virtio-flags", virtio_load::flags),
     ("virtio-limit", virtio_limit::limit),
+    ("virtio-anew", virtio_anew::anew),
+    ("virtio-backlog", virtio_anew::backlog),
     ("virtio-poll", virtio_load::polled),
     ("virtio-mask", virtio_load::masked),
     ("measured-reads", measured::reads),
