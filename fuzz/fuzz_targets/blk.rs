@@ -46,6 +46,14 @@ enum Action {
         writable: u32,
         cut: u16,
     },
+    /// A read or a write as nearly all drivers lay it out, so that it goes the fast way.
+    Usual {
+        writes: bool,
+        sector: u16,
+        sectors: u8,
+        in_table: bool,
+        data_is_writable: bool,
+    },
     /// A chain of any buffers.
     Chain {
         indirect: bool,
@@ -169,7 +177,8 @@ impl Guest {
 
     fn offer(&mut self, indirect: bool, buffers: &[Buffer]) {
         if indirect {
-            let table = MEMORY - 0x1000;
+            // Three descriptors lie in the region that is looked at first, others elsewhere.
+            let table = if buffers.len() == 3 { RINGS / 2 } else { MEMORY - 0x1000 };
             self.driver.add_indirect(table, &buffers[..buffers.len().min(256)]);
         } else {
             self.driver.add(buffers);
@@ -241,6 +250,17 @@ fuzz_target!(|input: Input| {
                 let [first, second] = cut(from, at.into());
                 let [third, fourth] = cut(into, u32::from(at) * 3);
                 guest.offer(at % 2 == 0, &[first, second, third, fourth]);
+            }
+            Action::Usual { writes, sector, sectors, in_table, data_is_writable } => {
+                guest.heap = Heap::new(window, RINGS, MEMORY);
+                let mut bytes = [0; 16];
+                bytes[0] = writes.into();
+                bytes[8..10].copy_from_slice(&sector.to_le_bytes());
+                let header = guest.heap.put(&bytes);
+                let data = guest.heap.room(u32::from(sectors) * 512);
+                let data = Buffer { writable: data_is_writable, ..data };
+                let status = guest.heap.room(1);
+                guest.offer(in_table, &[header, data, status]);
             }
             Action::Chain { indirect, buffers } => {
                 let buffers: Vec<Buffer> = buffers
