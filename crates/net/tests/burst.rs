@@ -2,7 +2,7 @@
 mod guest;
 
 use guest::{Lan, SECOND, frame, mac, parameters};
-use net::header::Header;
+use net::header::{Header, NEEDS_CSUM};
 use net::{
     BURST, BURST_CHARGE, Broken, Counts, Features, LEAST_CHARGE, Mac, Parameters, Plan, Rate, Vlan,
 };
@@ -94,6 +94,26 @@ fn each_frame_of_a_burst_is_looked_at() {
     assert_eq!(vec![good; 5], lan.received(1));
     let counts = lan.statistics(0);
     assert_eq!((2, 4, 4, 2), (counts.spoofed, counts.bad_vlan, counts.short, counts.bad_header));
+}
+
+/// A checksum that is left to make is made, or told to who makes it, whatever went before.
+#[test]
+fn a_checksum_is_not_forgotten() {
+    for cuts in [&[12][..], &[]] {
+        let mut lan = Lan::of(2, Plan::default(), 2048);
+        let plain = frame(mac(1), mac(0), SMALL);
+        let left =
+            Header { flags: NEEDS_CSUM, csum_start: 20, csum_offset: 6, ..Header::default() };
+        for header in [Header::default(), Header::default(), left, Header::default()] {
+            lan.send_cut(0, 0, header, &plain, cuts);
+        }
+        assert_eq!(4, lan.burst(0).unwrap().completed);
+        let flags =
+            |(header, _): &(Header, Vec<u8>)| (header.flags, header.csum_start, header.csum_offset);
+        let received = lan.received_by(1, 0);
+        let expected = [(0, 0, 0), (0, 0, 0), (NEEDS_CSUM, 20, 6), (0, 0, 0)];
+        assert_eq!(received.iter().map(flags).collect::<Vec<_>>(), expected);
+    }
 }
 
 /// What a command, a plan or the link says holds from the next turn on.
