@@ -96,12 +96,47 @@ fn each_frame_of_a_burst_is_looked_at() {
     assert_eq!((2, 4, 4, 2), (counts.spoofed, counts.bad_vlan, counts.short, counts.bad_header));
 }
 
+/// To a packed ring and to a split one, in one buffer with the header or apart: the innermost loop
+/// is for split rings and one buffer.
+const EVERY_WAY: [(u8, &[usize]); 4] = [(1, &[12]), (1, &[]), (2, &[12]), (2, &[])];
+
+#[test]
+fn a_frame_that_is_too_long_is_dropped_wherever_it_lies() {
+    for (to, cuts) in EVERY_WAY {
+        let mut lan = Lan::of(3, Plan::default(), 2048);
+        for bytes in [50, 1500, 1501, 50] {
+            let one = frame(mac(to), mac(0), &vec![7; bytes]);
+            lan.send_cut(0, 0, Header::default(), &one, cuts);
+        }
+        let outcome = lan.burst(0).unwrap();
+        assert_eq!((4, 1), (outcome.completed, outcome.dropped));
+        assert_eq!((3, 1), (lan.received(to.into()).len(), lan.statistics(0).long));
+    }
+}
+
+#[test]
+fn a_share_is_sent_wherever_frames_lie() {
+    for (to, cuts) in EVERY_WAY {
+        let rate = Some(Rate { bytes_per_second: 1000, burst: 200 });
+        let mut lan = Lan::of(3, Plan { rate, ..Plan::default() }, 2048);
+        for _ in 0..6 {
+            let one = frame(mac(to), mac(0), SMALL);
+            lan.send_cut(0, 0, Header::default(), &one, cuts);
+        }
+        // 76 bytes with the header: the third goes beyond it.
+        let outcome = lan.burst(0).unwrap();
+        assert_eq!((3, true), (outcome.completed, outcome.full));
+        lan.now += SECOND / 10;
+        assert_eq!(1, lan.burst(0).unwrap().completed);
+    }
+}
+
 /// A checksum that is left to make is made, or told to who makes it, whatever went before.
 #[test]
 fn a_checksum_is_not_forgotten() {
-    for cuts in [&[12][..], &[]] {
-        let mut lan = Lan::of(2, Plan::default(), 2048);
-        let plain = frame(mac(1), mac(0), SMALL);
+    for (to, cuts) in EVERY_WAY {
+        let mut lan = Lan::of(3, Plan::default(), 2048);
+        let plain = frame(mac(to), mac(0), SMALL);
         let left =
             Header { flags: NEEDS_CSUM, csum_start: 20, csum_offset: 6, ..Header::default() };
         for header in [Header::default(), Header::default(), left, Header::default()] {
@@ -110,7 +145,7 @@ fn a_checksum_is_not_forgotten() {
         assert_eq!(4, lan.burst(0).unwrap().completed);
         let flags =
             |(header, _): &(Header, Vec<u8>)| (header.flags, header.csum_start, header.csum_offset);
-        let received = lan.received_by(1, 0);
+        let received = lan.received_by(to.into(), 0);
         let expected = [(0, 0, 0), (0, 0, 0), (NEEDS_CSUM, 20, 6), (0, 0, 0)];
         assert_eq!(received.iter().map(flags).collect::<Vec<_>>(), expected);
     }
