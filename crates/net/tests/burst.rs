@@ -131,6 +131,17 @@ fn a_share_is_sent_wherever_frames_lie() {
     }
 }
 
+#[test]
+fn a_frame_has_as_many_buffers_as_it_needs_wherever_it_lies() {
+    for (to, cuts) in EVERY_WAY {
+        let mut lan = Lan::of(3, Plan::default(), 40);
+        let one = frame(mac(to), mac(0), SMALL);
+        (0..4).for_each(|_| lan.send_cut(0, 0, Header::default(), &one, cuts));
+        assert_eq!(4, lan.burst(0).unwrap().completed);
+        assert_eq!(vec![one; 4], lan.received(to.into()));
+    }
+}
+
 /// A checksum that is left to make is made, or told to who makes it, whatever went before.
 #[test]
 fn a_checksum_is_not_forgotten() {
