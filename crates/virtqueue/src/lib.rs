@@ -27,7 +27,7 @@
 //! | `framed` | chains of three buffers, as most are |
 //! | `split`, `packed` | the two kinds of rings |
 //! | `records` | a split ring's chains in flight, in memory that outlives this program |
-//! | `packed_records`, `recorded` | the same of a packed ring; a queue with them (feature `records`) |
+//! | `packed_records`, `recorded` | the same of a packed ring, a queue with them (`records`) |
 //! | `logged` | a queue that says which pages it changed (feature `log`) |
 //! | `event` | the comparison of indices behind event suppression |
 //! | `error` | what refuses a layout, what breaks a queue |

@@ -1,7 +1,7 @@
 //! A queue with a packed ring that records what is in flight, and goes on by records.
 //!
-//! Guarantees: whenever the program ends, whoever goes on hands out the chains again that the driver
-//! doesn't see as used, and no other; to the driver the ring looks as if they had only been taken.
+//! Guarantees: whenever the program ends, whoever goes on hands out the chains again that the
+//! driver doesn't see as used, and no other; to the driver it looks as if they had only been taken.
 
 use crate::packed_records::PackedRecords;
 use crate::{
@@ -31,8 +31,8 @@ pub struct RecordedQueue<const N: usize> {
 
 impl<const N: usize> Queue<N> {
     /// The packed queue that the driver laid out, with records: from where they say on if there are
-    /// some, else from this state on, in which nothing is in flight. What they say was left comes by
-    /// [`Queue::next_left`].
+    /// some, else from this state on, in which nothing is in flight. What they say was left comes
+    /// by [`Queue::next_left`].
     ///
     /// # Errors
     ///
