@@ -112,18 +112,6 @@ fn anew() -> Case {
     Case { typed: Some(Cue::Ended(1)), ..case }
 }
 
-/// A VM of the least weight has its queue begin anew all the time, beside one of the largest.
-fn anew() -> Case {
-    let null = Disk { size: NULL_BYTES, backing: Backing::Null, ..disk(false) };
-    let of = |test, weight| {
-        let guest = with_disk(guest(test, Policy::Direct));
-        Guest { weight, disks: vec![null.clone()], counts: Vec::new(), ..guest }
-    };
-    let guests = [of("virtio-anew", 1), of("virtio-backlog", plan::MAX_WEIGHT)];
-    let case = served(Policy::Direct, "virtio-anew", false, guests);
-    Case { typed: Some(Cue::Ended(1)), ..case }
-}
-
 /// No more requests a second than its VM may have.
 fn limited(policy: Policy) -> Case {
     let options = "sectors=32768 serial=exitless-virtio iops=500";

@@ -46,7 +46,7 @@ fn open(uri: &str, folder: &TempDir) -> anyhow::Result<NbdStore> {
     let (ca, name) = (folder.path().join("ca.pem"), Some(NAME.to_owned()));
     let tls = Some(Tls { ca, own: None, name });
     let uri = uri.replace("nbd+", "nbds+");
-    NbdStore::open(&Server::new(&uri, tls, None).expect("an address"), false)
+    NbdStore::open(&Server::new(&uri, tls, None).expect("an address"), false, None)
 }
 
 /// Until TLS begins, and so many bytes more.
