@@ -81,8 +81,9 @@ impl Nest {
         }
     }
 
-    /// Makes 02, which was [set up](Self::set_up), of the block at guest-physical address `address`, whose words are `block`, and of
-    /// 01. The caller sets `nested_cr3` of 02, and merges the map of MSRs.
+    /// Makes 02, which was [set up](Self::set_up), of the block at guest-physical address `address`,
+    /// whose words are `block`, and of 01. The caller sets `nested_cr3` of 02, and merges the map of
+    /// MSRs.
     ///
     /// # Errors
     ///
