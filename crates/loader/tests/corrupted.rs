@@ -28,7 +28,7 @@ fn word() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(20_000))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 20 } else { 20_000 }))]
 
     #[test]
     fn damaged_headers_give_sound_plans_or_errors(

@@ -33,6 +33,7 @@ fn a_vm_with_limits_is_served_one_by_one() {
 /// the middle of a batch, isn't seen before its end, and is stuck from the first look that finds it
 /// for the limit's time.
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn a_latency_vm_beside_small_requests_waits_for_its_limit_and_two_batches() {
     for size in [512, 4 << 10, 16 << 10, 64 << 10] {
         let mut world = World::new(14, |place| match place {

@@ -4,6 +4,7 @@ use super::*;
 
 /// A VM of the least weight, with as many queues as there are, begins anew all the time.
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn who_begins_anew_has_no_more_than_its_weight() {
     const QUEUES: usize = 16;
     let mut world = World::new(QUEUES + 7, |_| Guest { depth: 64, size: 4 << 10, think: 0 });
@@ -40,6 +41,7 @@ fn a_queue_that_is_polled_already_goes_on() {
 
 /// A guest that has its device start all the time: by bus mastering off and on, or resets.
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn joining_again_and_again_gains_nothing() {
     let bulk = |_| Guest { depth: 64, size: 64 << 10, think: 0 };
     let served = |begin: fn(&mut Schedule, u64) -> bool| {
@@ -59,6 +61,7 @@ fn joining_again_and_again_gains_nothing() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn resetting_and_kicking_gains_nothing() {
     let bulk = |_| Guest { depth: 64, size: 64 << 10, think: 0 };
     let mut world = World::new(2, bulk);

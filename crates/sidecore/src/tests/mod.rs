@@ -275,6 +275,7 @@ fn looks_are_bounded_and_reach_every_queue() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn requests_without_bytes_are_not_free() {
     // One VM flushes, the other writes.
     let mut world = World::new(2, |place| Guest { depth: 32, size: [0, 8 << 10][place], think: 0 });
@@ -285,6 +286,7 @@ fn requests_without_bytes_are_not_free() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn a_latency_vm_beside_thirteen_bulk_vms_waits_for_two_pieces() {
     let mut world = World::new(14, |place| match place {
         0 => Guest { depth: 1, size: 4 << 10, think: 10_000 },
@@ -315,6 +317,7 @@ proptest! {
 
     /// Fourteen VMs under bulk load, with requests of any size in any depth that keeps them busy.
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
     fn equal_weights_have_equal_shares(
         guests in prop::collection::vec((512_u64..=1 << 20, 1_u32..64), 14),
     ) {
@@ -333,6 +336,7 @@ proptest! {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
     fn shares_are_by_weight(
         weights in prop::collection::vec(10_u32..1_000, 2..6),
         many in 1_usize..4,
@@ -360,6 +364,7 @@ proptest! {
 
     /// Within any time: the limit, what was saved up, and a piece.
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
     fn limits_hold_within_any_time(
         rate in 1_000_000_u64..5_000_000_000,
         requests in 100_u64..1_000_000,

@@ -90,6 +90,7 @@ proptest! {
 
     /// A victim with some queues beside VMs that come and go, with requests of any size and depth.
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
     fn what_a_queue_waits_for_is_bounded(
         others in prop::collection::vec((512_u64..=256 << 10, 1_u32..64, 0_u64..200_000), 1..4),
         own in 1_usize..5,
@@ -164,6 +165,7 @@ proptest! {
     /// turn under way and for no other. At the start each of the others is before it by its kick,
     /// and may be once more in the turns between.
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
     fn one_that_takes_less_than_its_share_waits_for_the_turn_under_way(
         settings in limits(),
         sizes in prop::collection::vec(512_u64..=64 << 10, 13),
@@ -181,6 +183,7 @@ proptest! {
     /// The others come and go. Who comes back is behind as far as it is, so each of them may be
     /// before it, besides the turn under way.
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
     fn one_that_takes_less_than_its_share_waits_for_each_that_comes_back(
         settings in limits(),
         others in prop::collection::vec((512_u64..=64 << 10, 0_u64..300_000), 13),
