@@ -2,7 +2,8 @@
 
 use super::{
     nets,
-    peer::{self, Back, Peer, SERVER_CORE, Started},
+    peer::{Back, Peer},
+    started::{LOAD_CORE, SERVER_CORE, Started, pinned as pinned_words},
 };
 use crate::server;
 use anyhow::{Context as _, Result, bail};
@@ -14,8 +15,6 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// The generator's core.
-pub const LOAD_CORE: &str = "1";
 /// Milliseconds before a run counts.
 const WARM_UP: &str = "100";
 /// Requests of the shorter run below callgrind, for all clients; the longer has twice as many more.
@@ -176,7 +175,7 @@ pub fn measure(
 ) -> Result<Vec<Cell>> {
     let folder = tempfile::tempdir().context("no directory for temporary files")?;
     let mut pinned = programs.wrap.clone();
-    pinned.extend(peer::pinned());
+    pinned.extend(pinned_words());
     let start = |peer: Peer, wrap: &[String]| {
         peer.start(wrap, &programs.daemon, load.back, load.clients, folder.path())
             .with_context(|| peer.name())

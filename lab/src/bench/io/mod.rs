@@ -9,6 +9,7 @@ mod cell;
 mod nets;
 mod output;
 mod peer;
+mod started;
 
 use super::{
     ready::Files,

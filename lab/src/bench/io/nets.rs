@@ -2,10 +2,7 @@
 //! driver. Both copy frames from the sender's memory to the receiver's; testpmd takes what comes at
 //! one port to the other and looks at no address.
 
-use super::{
-    cell::LOAD_CORE,
-    peer::{SERVER_CORE, Started, pinned},
-};
+use super::started::{LOAD_CORE, SERVER_CORE, Started, pinned};
 use crate::server::Server;
 use anyhow::{Context as _, Result, bail};
 use std::{

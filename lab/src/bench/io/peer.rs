@@ -1,6 +1,9 @@
 //! The servers that are measured, and how each is started.
 
-use super::nets;
+use super::{
+    nets,
+    started::{SERVER_CORE, Started},
+};
 use crate::server::Server;
 use anyhow::{Result, bail};
 use exitless::{context::Context, needs};
@@ -9,20 +12,11 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
 };
-use tempfile::TempDir;
 
 /// Bytes of a disk in memory, and of a file.
 const BYTES: u64 = 64 << 20;
 /// QEMU's, and the package that has it.
 const STORAGE_DAEMON: &str = "qemu-storage-daemon";
-/// The core of a server, and of what is behind it.
-pub const SERVER_CORE: &str = "0";
-
-/// Before a program: it stays there.
-pub fn pinned() -> [String; 3] {
-    ["taskset", "-c", SERVER_CORE].map(str::to_owned)
-}
-
 /// What an NBD server calls the disk.
 const EXPORT: &str = "disk";
 /// In memory, where the other server has no disk of its own there.
@@ -63,23 +57,6 @@ impl Back {
             Back::Nbd => "nbd",
             Back::Net => "net",
         }
-    }
-}
-
-/// A server that runs, and the socket of each client.
-pub struct Started {
-    pub server: Server,
-    pub sockets: Vec<PathBuf>,
-    /// Where a disk in memory is.
-    _memory: Option<TempDir>,
-    /// What the server reaches the disk by.
-    _behind: Option<Server>,
-}
-
-impl Started {
-    /// A server that needs nothing else.
-    pub fn alone(server: Server, sockets: Vec<PathBuf>) -> Started {
-        Started { server, sockets, _memory: None, _behind: None }
     }
 }
 
@@ -165,7 +142,7 @@ impl Peer {
                 }
                 let server = Server::run(command, |line| line.contains("serves"))?;
                 let sockets = vec![socket; clients as usize];
-                Ok(Started { server, sockets, _memory: None, _behind: behind })
+                Ok(Started::before(behind, server, sockets))
             }
             Peer::StorageDaemon | Peer::Testpmd => {
                 let (mut sockets, mut memory) = (Vec::new(), None);
@@ -208,7 +185,9 @@ impl Peer {
                 let _ = fs::remove_file(&pid);
                 command.arg("--pidfile").arg(&pid);
                 let server = Server::until(command, || pid.exists())?;
-                Ok(Started { server, sockets, _memory: memory, _behind: behind })
+                let mut started = Started::before(behind, server, sockets);
+                started.memory = memory;
+                Ok(started)
             }
         }
     }
