@@ -108,16 +108,16 @@ fn entries_otherwise(spans: &[Span], cut: &Cut, list: &Span) -> Option<Prps> {
     let mut prps = Prps::default();
     let (mut left, mut skip) = (u64::from(cut.bytes), u64::from(cut.at));
     let mut count = 0;
-    // The page that the last entry is of.
-    let mut page = None;
+    // Where the data so far ends. What goes on there, within a page, has that page's entry; the
+    // same page may come again, which takes another one.
+    let mut reached = None;
     for span in spans.get(cut.span as usize..)? {
         let mut at = span.dma() + skip;
         let end = at + (span.len() - skip).min(left);
         left -= end - at;
         skip = 0;
         while at < end {
-            if page != Some(at / PAGE) {
-                page = Some(at / PAGE);
+            if reached != Some(at) || at.is_multiple_of(PAGE) {
                 match count {
                     0 => prps.first = at,
                     1 => {
@@ -132,6 +132,7 @@ fn entries_otherwise(spans: &[Span], cut: &Cut, list: &Span) -> Option<Prps> {
                 count += 1;
             }
             at = end.min((at / PAGE + 1) * PAGE);
+            reached = Some(at);
         }
         if left == 0 {
             return Some(prps);
@@ -205,12 +206,33 @@ mod tests {
         assert_eq!(8, lengths(&scattered[..8], 1 << 20).unwrap().len());
     }
 
+    /// A guest that reads into the same page again: an entry that was missing had the controller
+    /// take the guest's next page for a list of entries.
+    #[test]
+    fn a_page_that_comes_again_has_an_entry_again() {
+        let memory = Memory::new(&[(0, 1 << 20)], 0);
+        let window = memory.window();
+        let list = window.span((1 << 20) - LIST, LIST).unwrap();
+        let twice = [(0x3000, 4096), (0x3000, 4096)];
+        let thrice = [(0x3000, 4096), (0x3000, 4096), (0x5000, 4096)];
+        let ends = [(0x3e00, 512), (0x3000, 4096), (0x3000, 512)];
+        for of in [&twice[..], &thrice, &ends] {
+            let spans = spans(&window, of);
+            let cuts = cut(&spans, 512, 1 << 20).unwrap();
+            let [one] = &cuts[..] else { panic!("{cuts:?}") };
+            let prps = entries(&spans, one, &list).unwrap();
+            let found = data(&window, prps, one.bytes.into());
+            assert_eq!(flat(found), flat(of.iter().copied()), "{of:x?}");
+        }
+    }
+
     proptest! {
         /// What the entries say are the spans' bytes, in order, in whole blocks.
         #[test]
         fn commands_are_the_spans(
             pieces in proptest::collection::vec(
-                (0u64..32, prop_oneof![Just(0u64), (0u64..32).prop_map(|n| n * 128), 0u64..4096],
+                (prop_oneof![0u64..4, 0u64..32],
+                 prop_oneof![Just(0u64), (0u64..32).prop_map(|n| n * 128), 0u64..4096],
                  prop_oneof![4 => (1u64..17).prop_map(|n| n * 512), 1 => 0u64..9000]), 1..12),
             chained in proptest::collection::vec(any::<bool>(), 12),
             most in prop_oneof![Just(8192u32), Just(16384), Just(1 << 20)],
