@@ -232,76 +232,59 @@ fn an_asker_waits_for_who_runs_and_is_resident() {
     assert_eq!(wait(3), 0, "it doesn't run");
 }
 
-/// A vCPU that is asked for something while it prepares its entry.
-struct Entry<'a>(&'a Mailbox, Vcpu<'a>);
+/// A vCPU on its way in. With `asked` an NMI is asked for while it prepares its first entry.
+struct Entry<'a> {
+    mailbox: &'a Mailbox,
+    vcpu: Vcpu<'a>,
+    asked: bool,
+}
 
 impl Entrant for Entry<'_> {
     fn maybe_preempt(&mut self) {
-        self.1.note("preempt");
+        self.vcpu.note("preempt");
     }
 
     fn attend(&mut self) -> Attended {
-        self.0.attend(&mut self.1)
+        self.mailbox.attend(&mut self.vcpu)
     }
 
     fn prepare(&mut self) {
-        self.1.note("prepare");
+        self.vcpu.note("prepare");
     }
 
     fn enter(&mut self, requests: &AtomicU32) -> bool {
-        let first = !self.1.did.iter().any(|d| d == "nmi");
-        if first {
-            self.0.store(request::NMI);
+        if core::mem::take(&mut self.asked) {
+            self.mailbox.store(request::NMI);
         }
-        assert_eq!(requests.load(sync::Ordering::Relaxed), self.0.requests());
-        !first
-    }
-}
-
-/// A vCPU that enters at once.
-struct Straight<'a>(&'a Mailbox, Vcpu<'a>);
-
-impl Entrant for Straight<'_> {
-    fn maybe_preempt(&mut self) {
-        self.1.note("preempt");
-    }
-
-    fn attend(&mut self) -> Attended {
-        self.0.attend(&mut self.1)
-    }
-
-    fn prepare(&mut self) {
-        self.1.note("prepare");
-    }
-
-    fn enter(&mut self, requests: &AtomicU32) -> bool {
-        requests.load(sync::Ordering::Relaxed) == 0
+        let found = requests.load(sync::Ordering::Relaxed);
+        assert_eq!(found, self.mailbox.requests());
+        found == 0
     }
 }
 
 #[test]
 fn interrupts_alone_cost_no_second_look_for_others() {
     let mailbox = Mailbox::new(true);
-    let mut entry = Straight(&mailbox, Vcpu::default());
+    let mut entry = Entry { mailbox: &mailbox, vcpu: Vcpu::default(), asked: false };
     mailbox.put(0x41);
     assert!(mailbox.run_guest(&mut entry));
-    assert_eq!(entry.1.did(), "preempt 0x41 prepare");
+    assert_eq!(entry.vcpu.did(), "preempt 0x41 prepare");
     mailbox.put(0x41);
     mailbox.store(request::RESCHEDULE | request::FLUSH);
     mailbox.done(request::RESCHEDULE);
     assert!(mailbox.run_guest(&mut entry));
-    assert_eq!(entry.1.did(), "preempt flush 0x41 preempt prepare");
+    assert_eq!(entry.vcpu.did(), "preempt flush 0x41 preempt prepare");
 }
 
 #[test]
 fn an_entry_that_is_aborted_begins_anew() {
     let mailbox = Mailbox::new(true);
-    let mut entry = Entry(&mailbox, Vcpu::default());
+    let mut entry = Entry { mailbox: &mailbox, vcpu: Vcpu::default(), asked: true };
     mailbox.store(request::FLUSH);
     assert!(mailbox.run_guest(&mut entry));
     let wanted = "preempt flush preempt prepare preempt nmi preempt prepare";
-    assert_eq!(entry.1.did(), wanted);
-    entry.1.ends = true;
+    assert_eq!(entry.vcpu.did(), wanted);
+    entry.vcpu.ends = true;
     mailbox.store(request::STARTUP);
     assert!(!mailbox.run_guest(&mut entry));
 }

@@ -11,8 +11,8 @@ use core::mem::offset_of;
 use svm::vmcb::int_ctl;
 use svm::{ALWAYS_EXCEPTIONS, ALWAYS_MISC1, ALWAYS_MISC2, Vmcb};
 
-/// What every guest exits for, as words of the intercepts. 01 may let L1 do what L2 may not: set the
-/// virtual GIF, say.
+/// What every guest exits for, as words of the intercepts. 01 may let L1 do what L2 may not: set
+/// the virtual GIF, say.
 const ALWAYS: [u64; 3] =
     [0, ALWAYS_EXCEPTIONS as u64 | (ALWAYS_MISC1 as u64) << 32, ALWAYS_MISC2 as u64];
 /// TLB_CONTROL: drop everything.
@@ -27,7 +27,8 @@ const PRIORITY: u64 = int_ctl::V_TPR | int_ctl::V_INTR_MASKING;
 pub struct Host {
     /// Its address space, which isn't that of 01.
     pub asid: u32,
-    /// Its permission maps: that of MSRs is merged by [`crate::OpenWords`], that of ports is closed.
+    /// Its permission maps: that of MSRs is merged by [`crate::OpenWords`], that of ports is
+    /// closed.
     pub msrpm_base: u64,
     /// As above.
     pub iopm_base: u64,
@@ -81,9 +82,9 @@ impl Nest {
         }
     }
 
-    /// Makes 02, which was [set up](Self::set_up), of the block at guest-physical address `address`,
-    /// whose words are `block`, and of 01. The caller sets `nested_cr3` of 02, and merges the map of
-    /// MSRs.
+    /// Makes 02, which was [set up](Self::set_up), of the block at guest-physical address
+    /// `address`, whose words are `block`, and of 01. The caller sets `nested_cr3` of 02, and
+    /// merges the map of MSRs.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! Each rule of a plan, broken alone.
 
 use super::*;
-use crate::{OnReset, Policy, Vm};
+use crate::{Mac, OnReset, Policy, Vm};
 use proptest::prelude::*;
 
 fn vm(name: &str, core: u32) -> Vm<()> {

@@ -2,7 +2,7 @@
 //! controller in PCI order), or as a virtual function of a network controller ("nic0.vf1").
 //! Virtual functions don't count as controllers: "nic1" stays the same whatever "nic0" has.
 
-use crate::{check::MAX_VFS, shown::Shown};
+use crate::{bounds::MAX_VFS, shown::Shown};
 use alloc::string::{String, ToString};
 use core::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};

@@ -5,8 +5,8 @@
 //! are the caller's to resolve and read.
 
 use crate::{
-    AtEnd, CHOICES, Choice, DEFAULT_WEIGHT, DeviceName, Host, Limit, OnReset, Place, Plan, Policy,
-    Protection, Vm, WithoutRemapping, check, nearest, parse_micros, parse_size,
+    AtEnd, CHOICES, Choice, DEFAULT_WEIGHT, Host, Limit, OnReset, Place, Plan, Policy, Protection,
+    Vm, WithoutRemapping, nearest, parse_micros, parse_size, problem,
 };
 use alloc::{
     borrow::ToOwned,
@@ -23,6 +23,8 @@ use toml::{
 mod file_cores;
 #[path = "file_disk.rs"]
 mod file_disk;
+#[path = "file_field.rs"]
+mod file_field;
 #[path = "file_interface.rs"]
 mod file_interface;
 #[path = "file_limit.rs"]
@@ -37,6 +39,7 @@ mod file_places;
 pub use crate::file_error::{Error, Policies, Problem};
 use file_cores::{Sidecores, give_cores};
 use file_disk::DISK_KEYS;
+use file_field::Field;
 use file_interface::INTERFACE_KEYS;
 use file_meant::meant;
 pub use file_places::line_of;
@@ -150,7 +153,7 @@ fn read(file: &str, text: &str) -> Result<(Plan<String>, Places), Error> {
     plan.check().map_err(|e| {
         // A bad name is about the whole plan as far as the check knows; here it has a line.
         let place = match &e.problem {
-            check::Problem::Name(name) => &Place::Vm(name.clone()),
+            problem::Problem::Name(name) => &Place::Vm(name.clone()),
             _ => &e.place,
         };
         let found = places.iter().find(|(p, k, _)| p == place && *k == e.key);
@@ -370,77 +373,6 @@ impl Reader<'_> {
             let problem = Problem::UnknownVm { found: name.to_owned(), hint: hint(name, &known) };
             self.error(at, &Place::Host, "screen", problem)
         })
-    }
-}
-
-/// A value with its place, while it is being read.
-struct Field<'r, 'v, 'a> {
-    reader: &'r Reader<'r>,
-    place: &'r Place,
-    key: &'static str,
-    value: &'v Value<'a>,
-}
-
-impl<'v, 'a> Field<'_, 'v, 'a> {
-    /// Gives an error its place.
-    fn within<T>(&self, read: Result<T, impl Into<Problem>>) -> Result<T, Error> {
-        let at = self.value.span().start;
-        read.map_err(|problem| self.reader.error(at, self.place, self.key, problem.into()))
-    }
-
-    fn wrong(&self, needed: &'static str) -> Error {
-        self.reader.wrong_type(self.value, self.place, self.key, needed)
-    }
-
-    fn string(&self, needed: &'static str) -> Result<&'v str, Error> {
-        match self.value.get_ref() {
-            DeValue::String(text) => Ok(text),
-            _ => Err(self.wrong(needed)),
-        }
-    }
-
-    /// The value of one of these names.
-    fn one_of<T: Copy>(
-        &self,
-        all: &[(&str, T)],
-        needed: &'static str,
-        unknown: impl Fn(String) -> Problem,
-    ) -> Result<T, Error> {
-        let text = self.string(needed)?;
-        let found = all.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
-        self.within(found.ok_or_else(|| unknown(text.to_owned())))
-    }
-
-    fn path(&self) -> Result<String, Error> {
-        match self.string("a path in quotes, such as \"vmlinuz\"")? {
-            "" => self.within(Err(Problem::EmptyPath)),
-            path => Ok(path.to_owned()),
-        }
-    }
-
-    /// The list's elements, each as a field of its own so that errors have its line.
-    fn list(&self, needed: &'static str) -> Result<impl Iterator<Item = Self>, Error> {
-        match self.value.get_ref() {
-            DeValue::Array(list) => Ok(list.iter().map(|value| Field { value, ..*self })),
-            _ => Err(self.wrong(needed)),
-        }
-    }
-
-    fn cores(&self) -> Result<Vec<u32>, Error> {
-        let core = |field: Self| match field.value.get_ref() {
-            DeValue::Integer(n) => {
-                let number = u32::from_str_radix(n.as_str(), n.radix());
-                field.within(number.map_err(|_| Problem::Core(n.to_string())))
-            }
-            _ => Err(field.wrong("a whole number, that of a core, such as 1")),
-        };
-        self.list("a list of cores, such as [1]")?.map(core).collect()
-    }
-
-    fn devices(&self) -> Result<Vec<DeviceName>, Error> {
-        let needed = "a device in quotes, such as \"nvme0\"";
-        let device = |field: Self| field.within(field.string(needed)?.parse::<DeviceName>());
-        self.list("a list of devices, such as [\"nvme0\"]")?.map(device).collect()
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::{Error, Field, Places, Problem};
 use crate::{
-    MAX_SIDECORES, Moving, MovingProblem, Place, Plan, Vm, check, disk, interface, parse_micros,
+    MAX_SIDECORES, Moving, MovingProblem, Place, Plan, Vm, disk, interface, parse_micros, problem,
 };
 use alloc::{
     collections::BTreeSet,
@@ -45,7 +45,7 @@ impl Field<'_, '_, '_> {
     /// What makes disks move; `read` is what was said before.
     pub(super) fn moving(&self, read: &mut Moving) -> Result<(), Error> {
         if *read != Moving::Never {
-            let both = check::Problem::Moving(MovingProblem::Both);
+            let both = problem::Problem::Moving(MovingProblem::Both);
             return self.within(Err(Problem::Check(both)));
         }
         *read = if self.key == "sidecore_latency" {

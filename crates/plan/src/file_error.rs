@@ -1,8 +1,9 @@
 //! Why a `vm.toml` is refused: one sentence each.
 
 use crate::{
-    CHOICES, DeviceError, MacError, MicrosError, Place, RateError, SizeError, check,
+    CHOICES, DeviceError, MacError, MicrosError, Place, RateError, SizeError, bounds,
     place::before,
+    problem,
     shown::{Escaped, Shown},
 };
 use alloc::{boxed::Box, string::String};
@@ -181,14 +182,14 @@ pub enum Problem {
     #[error("`{}` is no network controller; tables are named after those, such as [network.nic0]", Shown(.0))]
     Nic(String),
     /// A number that isn't one of virtual functions.
-    #[error("`{}` is no number of virtual functions; give one from 1 to {max}", Shown(.0), max = check::MAX_VFS)]
+    #[error("`{}` is no number of virtual functions; give one from 1 to {max}", Shown(.0), max = bounds::MAX_VFS)]
     Functions(String),
     /// Not an Ethernet address.
     #[error(transparent)]
     Mac(#[from] MacError),
     /// The file reads well, but can't be run.
     #[error(transparent)]
-    Check(check::Problem),
+    Check(problem::Problem),
 }
 
 /// Displays every policy that can be asked for: `"auto", "trap" or "eli"`.

@@ -1,7 +1,9 @@
 //! What a person may write, and what each mistake is told.
 
 use super::*;
-use crate::{Backing, Class, Coalesce, Coalescing, Disk, Interface, Mac, Moving, Network};
+use crate::{
+    Backing, Class, Coalesce, Coalescing, DeviceName, Disk, Interface, Mac, Moving, Network,
+};
 use proptest::prelude::*;
 
 pub(super) fn refusal(text: &str) -> String {

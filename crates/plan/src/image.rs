@@ -16,7 +16,7 @@
 //! the rest is covered by their lengths alone, because summing tens of
 //! megabytes would take longer than all the rest of the hypervisor's boot.
 
-use crate::{Blob, Disk, Plan, Size, Vm, check, shown::Shown};
+use crate::{Blob, Disk, Plan, Size, Vm, problem, shown::Shown};
 use alloc::vec::Vec;
 
 const MAGIC: [u8; 8] = *b"EXITLESS";
@@ -60,7 +60,7 @@ pub enum Error {
     Plan,
     /// The plan can't be run.
     #[error("the boot image's plan is wrong: {0}")]
-    Check(#[from] check::Error),
+    Check(#[from] problem::Error),
     /// A kernel that isn't in the image.
     #[error(
         "the boot image's {key} of VM `{vm}` is at {offset:#x}, {len} bytes: not on a page of its own inside the image"

@@ -13,6 +13,7 @@
 extern crate alloc;
 
 mod at_end;
+mod bounds;
 mod check;
 mod control;
 mod device;
@@ -36,9 +37,10 @@ mod nearest;
 mod network;
 mod part;
 mod place;
+mod problem;
 
 pub use at_end::AtEnd;
-pub use check::{Error, MAX_CMDLINE, MAX_CORE, MAX_MEMORY, MAX_VCPUS, MIN_MEMORY, Problem};
+pub use bounds::{MAX_CMDLINE, MAX_CORE, MAX_MEMORY, MAX_VCPUS, MIN_MEMORY};
 pub use control::{COALESCE_RATES, Coalesce, CoalesceProblem, Coalescing, Control, EPOCHS};
 pub use device::{Class, DeviceError, DeviceName};
 pub use disk::{
@@ -55,6 +57,7 @@ pub use nearest::nearest;
 pub use network::{Mac, MacError, Network, Shared};
 pub use part::{MAX_PARTS, PART_ALIGNMENT, Part, PartProblem};
 pub use place::Place;
+pub use problem::{Error, Problem};
 pub use proto::{Policy, frame::MAX_VMS};
 pub use sharing::{
     DEFAULT_SLICE, DEFAULT_WEIGHT, Host, MAX_SHARES, MAX_WEIGHT, Micros, MicrosError, Protection,

@@ -79,7 +79,8 @@ fn install() -> io::Result<()> {
     let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_bus_error;
     action.sa_sigaction = handler as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
-    // What std does at a SIGSEGV ends in a call that isn't allowed later, and would be tried for ever.
+    // What std does at a SIGSEGV ends in a call that isn't allowed later, and would be tried for
+    // ever.
     // SAFETY: the default action is always there.
     unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
     // SAFETY: the action is whole, and its handler has the signature that SA_SIGINFO asks for.
@@ -111,8 +112,8 @@ extern "C" fn on_bus_error(
         }
     }
     let said = b"exitless-io: memory of its own isn't there any more (SIGBUS)\n";
-    // SAFETY: the bytes are there. Not by the default action: a program that gave up what it doesn't
-    // need can't go back to it.
+    // SAFETY: the bytes are there. Not by the default action: a program that gave up what it
+    // doesn't need can't go back to it.
     unsafe {
         libc::write(2, said.as_ptr().cast(), said.len());
         libc::_exit(128 + signal);

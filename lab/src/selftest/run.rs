@@ -39,7 +39,8 @@ use std::{
 const IN_PLAN: usize = 48;
 /// The socket of QEMU's monitor, of [`Special::Monitored`] and [`Special::Screen`].
 const MONITOR: &str = "monitor";
-/// When a case is given up, one with Linux or an attacker, one that firmware starts, and a long one.
+/// When a case is given up, one with Linux or an attacker, one that firmware starts, and a long
+/// one.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LINUX_PATIENCE: Duration = Duration::from_secs(240);
 const FIRMWARE_PATIENCE: Duration = Duration::from_secs(180);

@@ -193,8 +193,8 @@ fn all_pages(pool: &Pool, frame: u64, level: u32, base: u64) -> Vec<u64> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(80))]
 
-    /// Whatever L1 writes: what was just filled is what both tables say; after a flush everything is
-    /// as they say; and no translation ever leaves the host's pages for L1.
+    /// Whatever L1 writes: what was just filled is what both tables say; after a flush everything
+    /// is as they say; and no translation ever leaves the host's pages for L1.
     #[test]
     fn trees_say_what_both_tables_say(
         steps in proptest::collection::vec(step(), 1..120),

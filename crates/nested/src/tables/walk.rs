@@ -52,7 +52,8 @@ pub struct Walked {
 /// Why there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Miss {
-    /// L1's fault: bits 0 (present) and 3 (reserved bits) of EXITINFO1. The others are the access's.
+    /// L1's fault: bits 0 (present) and 3 (reserved bits) of EXITINFO1. The others are the
+    /// access's.
     Fault(u64),
     /// L1 changed an entry meanwhile: L2 is to try again.
     Again,

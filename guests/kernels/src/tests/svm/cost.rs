@@ -16,8 +16,8 @@ macro_rules! marker {
     };
 }
 
-/// CPUID of the guest's, told, and VMRUN; the same with clean bits; then first touches of pages, each
-/// with a fault that is told, and a call.
+/// CPUID of the guest's, told, and VMRUN; the same with clean bits; then first touches of pages,
+/// each with a fault that is told, and a call.
 pub fn instructions(test: &str, _: &Boot) {
     if !begin(test) {
         return;

@@ -15,8 +15,8 @@ const ROUNDS: u64 = 1500;
 /// Blocks are right but for so many words at the most.
 const WRONG: u64 = 6;
 const TIMER: u8 = 0x52;
-/// Half a millisecond. QEMU's main loop holds its lock while it lets a timer tick: at 50,000 ticks a
-/// second it had the lock most of the time, the CPUs waited for it at each exit, and fewer ticks
+/// Half a millisecond. QEMU's main loop holds its lock while it lets a timer tick: at 50,000 ticks
+/// a second it had the lock most of the time, the CPUs waited for it at each exit, and fewer ticks
 /// came than of this one.
 const TICKS: u32 = 500_000;
 /// A VMRUN that doesn't come back can be told by them from a machine that is slow.
