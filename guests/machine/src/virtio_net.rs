@@ -137,8 +137,13 @@ pub fn start(virtio: &Virtio, number: usize, features: u64, boot: &Boot) -> bool
     // What was sent is looked for when there is need.
     one.rings[usize::from(TRANSMIT)].be_quiet(true);
     one.rings[usize::from(CONTROL)].be_quiet(true);
+    // The buffers are there before the device runs: a frame that comes at once finds one. The device
+    // may be told only then (3.1.1).
+    let wanted = (0..DEPTH).fold(false, |wanted, slot| one.provide(slot) || wanted);
     virtio.go();
-    (0..DEPTH).for_each(|slot| one.refill(slot));
+    if wanted {
+        one.receiving().kick();
+    }
     all && virtio.status() & virtio::status::NEEDS_RESET == 0
 }
 
@@ -247,11 +252,12 @@ impl Interface {
         })
     }
 
-    fn refill(&self, slot: usize) {
+    /// Has the device receive into this slot; says whether it wants to be told.
+    fn provide(&self, slot: usize) -> bool {
         let (address, bytes) = (self.received_at(slot), SLOT as u32);
         let descriptor = Descriptor { address, bytes, flags: WRITE, next: 0 };
         descriptor.put(self.receiving().descriptors(), slot as u16);
-        self.receiving().publish(slot as u16);
+        self.receiving().add(slot as u16)
     }
 
     /// Takes out what has arrived, without an interrupt.
@@ -292,7 +298,9 @@ impl Interface {
         let copied = into.iter_mut().take(bytes).enumerate();
         copied.for_each(|(i, byte)| *byte = get(at + i as u64));
         self.looked.store(looked + 1, SeqCst);
-        self.refill(slot);
+        if self.provide(slot) {
+            self.receiving().kick();
+        }
         Some(bytes)
     }
 

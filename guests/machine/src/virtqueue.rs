@@ -126,6 +126,13 @@ impl Ring {
 
     /// Puts a chain in, and tells the device where it wants to be told (2.7.13).
     pub fn publish(&self, head: u16) {
+        if self.add(head) {
+            self.kick();
+        }
+    }
+
+    /// Puts a chain in, and says whether the device wants to be told.
+    pub fn add(&self, head: u16) -> bool {
         let old = self.published.load(SeqCst);
         let new = old.wrapping_add(1);
         put(self.driver() + 4 + 2 * u64::from(old & self.mask()), head);
@@ -133,14 +140,11 @@ impl Ring {
         put(self.driver() + 2, new);
         self.published.store(new, SeqCst);
         cpu::fence();
-        let wants = if self.event_index.load(SeqCst) {
+        if self.event_index.load(SeqCst) {
             let event: u16 = get(self.device() + 4 + 8 * u64::from(self.size()));
             new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
         } else {
             get::<u16>(self.device()) & SILENT == 0
-        };
-        if wants {
-            self.kick();
         }
     }
 
