@@ -201,9 +201,9 @@ fuzz_target!(|input: Input| {
                 }
                 v02.exit_code = round.code.into();
                 v02.exit_info1 = round.information;
-                nest.keep_offer(&v02, &mut v01);
-                let owner = nest.control().owner(&v02, round.msr, &Maps(round.closed));
-                let code = u32::from(round.code);
+                nest.left(&mut v02, &mut v01);
+                let (maps, code) = (Maps(round.closed), u32::from(round.code));
+                let owner = nest.control().owner(&v02, round.msr, &maps, || round.closed);
                 assert!(!matches!(code, NMI | MACHINE_CHECK) || owner == Owner::Host);
                 assert!(code != NPF || !matches!(owner, Owner::L1(_)));
                 if let Owner::L1(code) = owner {

@@ -18,7 +18,8 @@ pub(crate) const EFER_LMA: u64 = 1 << 10;
 const LONG: u16 = 1 << 9;
 const DEFAULT_32: u16 = 1 << 10;
 
-const VALID: u64 = 1 << 31;
+/// Of an event.
+pub(crate) const VALID: u64 = 1 << 31;
 const MSR_BYTES: u64 = 8 << 10;
 const PORT_BYTES: u64 = 12 << 10;
 

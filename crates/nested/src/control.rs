@@ -4,6 +4,7 @@
 //! CPUs write.
 
 use crate::block::Block;
+use crate::check::VALID;
 use core::mem::offset_of;
 use svm::Vmcb;
 use svm::vmcb::{int_ctl, misc2};
@@ -30,6 +31,7 @@ pub(crate) mod clean {
     pub const CR2: u64 = 1 << 9;
 }
 
+const RFLAGS_IF: u64 = 1 << 9;
 /// Bit 0 of `nested_control`.
 const NESTED_PAGING: u64 = 1;
 /// Where the words of the intercepts are: registers, events, instructions.
@@ -56,6 +58,7 @@ pub struct Control {
     pub(crate) interrupt_shadow: u64,
     pub(crate) nested_control: u64,
     pub(crate) event_inj: u64,
+    pub(crate) next_rip: u64,
     pub(crate) nested_cr3: u64,
 }
 
@@ -85,6 +88,9 @@ impl Control {
         self.int_ctl = block.read(offset_of!(Vmcb, int_ctl));
         self.interrupt_shadow = block.read(offset_of!(Vmcb, interrupt_shadow));
         self.event_inj = block.read(offset_of!(Vmcb, event_inj));
+        if self.event_inj & VALID != 0 {
+            self.next_rip = block.read(offset_of!(Vmcb, next_rip));
+        }
     }
 
     /// Is VMRUN intercepted?
@@ -105,6 +111,13 @@ impl Control {
     /// The guest-physical addresses of L1's permission maps: of MSRs, of ports.
     pub fn maps(&self) -> (u64, u64) {
         (self.msrpm_base & !0xFFF, self.iopm_base & !0xFFF)
+    }
+
+    /// Does a physical interrupt of L1's wait, where it would leave L2? With V_INTR_MASKING it is
+    /// L1's IF that lets it, else L2's (15.21.1).
+    pub fn holds_interrupts(&self, v01: &Vmcb, v02: &Vmcb) -> bool {
+        let flags = if self.masks_interrupts() { v01.rflags } else { v02.rflags };
+        flags & RFLAGS_IF == 0
     }
 
     /// Are L2's IF and task priority its own, and none of L1's?

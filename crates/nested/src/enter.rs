@@ -8,7 +8,7 @@ use crate::check::{self, EFER_LMA, Illegal};
 use crate::control::{FILTER, FILTER_WORD, INTERCEPTS, clean};
 use crate::{Control, Offer};
 use core::mem::offset_of;
-use svm::vmcb::int_ctl;
+use svm::vmcb::{exit, int_ctl};
 use svm::{ALWAYS_EXCEPTIONS, ALWAYS_MISC1, ALWAYS_MISC2, Vmcb};
 
 /// What every guest exits for, as words of the intercepts. 01 may let L1 do what L2 may not: set
@@ -37,7 +37,9 @@ pub struct Host {
 /// What is to be done before L2 runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// L1 asked for a flush: what is kept of its nested tables may be stale.
+    /// What is kept of L1's nested tables may be stale: L1 asked for a flush, or runs L2 by others
+    /// than it last did. The address space is flushed, too: 02 says so, and goes on saying so until
+    /// L2 was entered.
     pub flush: bool,
     /// L1's nested tables, or none: L2's physical addresses are L1's.
     pub nested_cr3: Option<u64>,
@@ -107,6 +109,9 @@ impl Nest {
         } else if clean & clean::NESTED == 0 {
             v02.g_pat = block.read(offset_of!(Vmcb, g_pat));
         }
+        // Where the CPU switches it, which L1 isn't told: to L1 it is an MSR like others, and L2
+        // starts with its value.
+        v02.spec_ctrl = v01.spec_ctrl;
         check::control(&self.control, offer)?;
         check::state(v02, self.control.nested_paging(), offer)?;
         let lma = if check::is_long(v02) { EFER_LMA } else { 0 };
@@ -120,8 +125,12 @@ impl Nest {
         let nested_cr3 = control.nested_paging().then_some(control.nested_cr3 & !0xFFF);
         let space = (control.asid, nested_cr3.unwrap_or(u64::MAX));
         let other = self.space.replace(space) != Some(space);
-        let flush = control.tlb_control != 0;
-        v02.tlb_control = if flush || other { FLUSH_ALL } else { 0 };
+        let flush = control.tlb_control != 0 || other;
+        if flush {
+            // Taken back by the entry alone, which may be long after: until then frames of tables
+            // that were given up are those of others, and the CPU may know them as they were.
+            v02.tlb_control = FLUSH_ALL;
+        }
         Ok(Entry { flush, nested_cr3 })
     }
 
@@ -145,10 +154,27 @@ impl Nest {
         };
         v02.interrupt_shadow = c.interrupt_shadow & 1;
         v02.event_inj = c.event_inj;
+        if c.event_inj & check::VALID != 0 {
+            // Where INT n, INT3 and INTO return to (15.20).
+            v02.next_rip = c.next_rip;
+        }
     }
 
-    /// After each exit of L2: what the CPU made of the virtual interrupt goes to whose it is.
-    pub fn keep_offer(&mut self, v02: &Vmcb, v01: &mut Vmcb) {
+    /// After each exit of L2, before anything else: what L1 and L2 share goes back to 01, and what
+    /// the CPU made of the virtual interrupt to whose it is.
+    pub fn left(&mut self, v02: &mut Vmcb, v01: &mut Vmcb) {
+        if v02.exit_code as u32 == exit::INVALID {
+            // Not entered, so perhaps not flushed.
+            v02.tlb_control = FLUSH_ALL;
+        }
+        v01.spec_ctrl = v02.spec_ctrl;
+        if !self.control.nested_paging() {
+            v01.g_pat = v02.g_pat;
+        }
+        self.keep_offer(v02, v01);
+    }
+
+    fn keep_offer(&mut self, v02: &Vmcb, v01: &mut Vmcb) {
         let changed = int_ctl::V_IRQ | int_ctl::V_TPR;
         if self.control.masks_interrupts() {
             self.control.int_ctl = self.control.int_ctl & !changed | v02.int_ctl & changed;

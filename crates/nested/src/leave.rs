@@ -39,7 +39,7 @@ impl Told {
 }
 
 impl Nest {
-    /// Writes L2's state and why it was left into L1's block. [`Nest::keep_offer`] comes before.
+    /// Writes L2's state and why it was left into L1's block. [`Nest::left`] comes before.
     #[inline(always)]
     pub fn leave<B: Block>(&self, v02: &Vmcb, told: &Told, block: &mut B) {
         // ES, CS, SS, DS.

@@ -33,12 +33,20 @@ pub trait PermissionMaps {
 }
 
 impl Control {
-    /// Whose the exit in 02 is. `msr`: ECX of L2.
-    pub fn owner<M: PermissionMaps>(&self, v: &Vmcb, msr: u32, maps: &M) -> Owner {
+    /// Whose the exit in 02 is. `msr`: ECX of L2; `machine_check`: is one being handled?
+    pub fn owner<M: PermissionMaps>(
+        &self,
+        v: &Vmcb,
+        msr: u32,
+        maps: &M,
+        machine_check: impl FnOnce() -> bool,
+    ) -> Owner {
         let code = v.exit_code as u32;
         let wanted = match code {
             // The host's means to get its core back.
             exit::NMI => false,
+            // A machine check shuts down where L2 has CR4.MCE clear.
+            exit::SHUTDOWN => self.has(code) && !machine_check(),
             _ if code == exit::EXCEPTION_BASE + MACHINE_CHECK => false,
             exit::NPF => return if self.nested_paging() { Owner::Tables } else { Owner::Host },
             // The checks let nothing through that the CPU refuses: if it does, L1 hears of it.

@@ -74,12 +74,17 @@ pub fn true_event(reported: Event, in_service: impl Fn(u8) -> bool) -> Event {
     }
 }
 
-/// Takes out of the debug controls what no CPU would have let in. Was there anything?
+/// Takes out of the debug controls what no CPU would have let in. Was there anything? The entry was
+/// refused for it, before it flushed anything.
 pub fn mend(vmcb: &mut Vmcb) -> bool {
     let (dr6, dr7) = (vmcb.dr6, vmcb.dr7);
     vmcb.dr6 = dr6 & 0xFFFF_FFFF;
     vmcb.dr7 = dr7 & 0xFFFF_FFFF;
-    (dr6 | dr7) >> 32 != 0
+    let mended = (dr6 | dr7) >> 32 != 0;
+    if mended {
+        vmcb.tlb_control = 1;
+    }
+    mended
 }
 
 #[cfg(test)]
@@ -111,9 +116,11 @@ mod tests {
         let mut vmcb = Vmcb::new_zeroed();
         (vmcb.dr6, vmcb.dr7) = (0xFFFF_0FF0, 0x400);
         assert!(!mend(&mut vmcb));
+        assert_eq!(vmcb.tlb_control, 0);
         vmcb.dr7 |= 1 << 40;
         assert!(mend(&mut vmcb));
         assert_eq!((vmcb.dr6, vmcb.dr7), (0xFFFF_0FF0, 0x400));
+        assert_eq!(vmcb.tlb_control, 1, "what was to be flushed may not have been");
         vmcb.dr6 |= 1 << 32;
         assert!(mend(&mut vmcb) && !mend(&mut vmcb));
         // The same in both.

@@ -19,7 +19,7 @@ proptest! {
         (v02.exit_info1, v02.exit_info2) = (now.exit_info1, now.exit_info2);
         (v02.next_rip, v02.bytes_fetched, v02.instruction) = (now.next_rip, now.bytes_fetched, now.instruction);
         (v02.interrupt_shadow, v02.event_inj) = (now.interrupt_shadow & 1, 0);
-        nest.keep_offer(&v02, &mut v01);
+        nest.left(&mut v02, &mut v01);
         nest.leave(&v02, &Told::of(&v02, code, int_info), &mut block);
         let seen = block.block();
         prop_assert_eq!((seen.exit_code, seen.exit_info1, seen.exit_info2), (code.into(), now.exit_info1, now.exit_info2));

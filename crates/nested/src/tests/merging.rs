@@ -103,9 +103,10 @@ fn translations_are_dropped_when_l1_asks_and_when_its_space_is_another() {
     let mut v = taken();
     let mut enter = |v: &Vmcb| {
         let entry = nest.enter(&mut v02, &v01, &offer(), (AT, &InMemory::of(v)));
-        (entry.map(|entry| entry.flush), v02.tlb_control)
+        // The world switch takes the request back.
+        (entry.map(|entry| entry.flush), std::mem::take(&mut v02.tlb_control))
     };
-    assert_eq!(enter(&v), (Ok(false), 1), "the first time");
+    assert_eq!(enter(&v), (Ok(true), 1), "the first time");
     assert_eq!(enter(&v), (Ok(false), 0));
     for how in [1, 3, 7] {
         v.tlb_control = how;
@@ -113,10 +114,79 @@ fn translations_are_dropped_when_l1_asks_and_when_its_space_is_another() {
     }
     v.tlb_control = 0;
     v.asid = 2;
-    assert_eq!(enter(&v), (Ok(false), 1));
+    assert_eq!(enter(&v), (Ok(true), 1));
     v.nested_cr3 = 0x8000;
-    assert_eq!(enter(&v), (Ok(false), 1));
+    assert_eq!(enter(&v), (Ok(true), 1));
     assert_eq!(enter(&v), (Ok(false), 0));
+}
+
+/// Between VMRUN and the entry, or between an exit and the next entry, L1 may be told of something:
+/// an NMI, say. The frames that were given up for the flush are others' by then.
+#[test]
+fn a_flush_stands_until_l2_was_entered() {
+    let (mut nest, mut v02, mut v01) = (Nest::new(), fresh(), hosts());
+    let block = InMemory::of(&taken());
+    let mut enter = |v02: &mut Vmcb, v01: &Vmcb| {
+        assert!(nest.enter(v02, v01, &offer(), (AT, &block)).is_ok());
+        v02.tlb_control
+    };
+    assert_eq!(enter(&mut v02, &v01), 1);
+    assert_eq!(enter(&mut v02, &v01), 1, "it wasn't entered");
+    v02.tlb_control = 0;
+    assert_eq!(enter(&mut v02, &v01), 0);
+    // Some of its tables were given up while a page was put in.
+    v02.tlb_control = 1;
+    assert_eq!(enter(&mut v02, &v01), 1);
+    // The CPU refused it, and the world switch took the request back all the same.
+    (v02.tlb_control, v02.exit_code) = (0, u64::MAX);
+    nest.left(&mut v02, &mut v01);
+    assert_eq!(v02.tlb_control, 1);
+    (v02.tlb_control, v02.exit_code) = (0, 0x72);
+    nest.left(&mut v02, &mut v01);
+    assert_eq!(v02.tlb_control, 0);
+}
+
+/// SPEC_CTRL where the CPU switches it, and the PAT without nested tables of L1's: VMRUN and
+/// #VMEXIT leave both as they are.
+#[test]
+fn what_l1_and_l2_share_is_one() {
+    let (mut nest, mut v02, mut v01) = (Nest::new(), fresh(), hosts());
+    let mut v = taken();
+    v.spec_ctrl = 7;
+    v01.spec_ctrl = 1;
+    let own = v01.g_pat;
+    for (nested, left) in [(1, own), (0, 0x0606_0606_0606_0606)] {
+        v.nested_control = nested;
+        assert!(nest.enter(&mut v02, &v01, &offer(), (AT, &InMemory::of(&v))).is_ok());
+        assert_eq!((v02.spec_ctrl, v02.g_pat), (1, own));
+        (v02.spec_ctrl, v02.g_pat) = (5, 0x0606_0606_0606_0606);
+        nest.left(&mut v02, &mut v01);
+        assert_eq!((v01.spec_ctrl, v01.g_pat), (5, left));
+        v01.spec_ctrl = 1;
+    }
+}
+
+/// INT n that L1 injects returns to where L1 says, not to where L2's last exit was.
+#[test]
+fn an_injected_instruction_has_its_return_address() {
+    let (mut nest, mut v02, v01) = (Nest::new(), fresh(), hosts());
+    let mut v = taken();
+    (v.event_inj, v.next_rip, v02.next_rip) = (0x8000_0480, 0x1002, 0x5555);
+    assert!(nest.enter(&mut v02, &v01, &offer(), (AT, &InMemory::of(&v))).is_ok());
+    assert_eq!(v02.next_rip, 0x1002);
+}
+
+#[test]
+fn interrupts_wait_for_the_flag_that_masks_them() {
+    let (mut nest, mut v02, mut v01) = (Nest::new(), fresh(), hosts());
+    let mut v = taken();
+    for (masking, own, l2s) in [0, 1, 2, 3, 4, 5, 6, 7].map(|n| (n & 1, n >> 1 & 1, n >> 2)) {
+        v.int_ctl = masking * int_ctl::V_INTR_MASKING;
+        (v01.rflags, v.rflags) = (own << 9, l2s << 9);
+        assert!(nest.enter(&mut v02, &v01, &offer(), (AT, &InMemory::of(&v))).is_ok());
+        let lets = if masking != 0 { own } else { l2s };
+        assert_eq!(nest.control().holds_interrupts(&v01, &v02), lets == 0);
+    }
 }
 
 /// An offer of the host's to L1 is L2's to take, unless L2's interrupts are its own.
@@ -134,14 +204,14 @@ fn an_offer_reaches_whoever_has_interrupts_on() {
     assert_eq!(v02.int_ctl, mine);
     // L2 takes it, and raises its task priority.
     v02.int_ctl = v02.int_ctl & !int_ctl::V_IRQ | 3;
-    nest.keep_offer(&v02, &mut v01);
+    nest.left(&mut v02, &mut v01);
     nest.leave(&v02, &crate::Told::of(&v02, 0x72, 0), &mut block);
     assert_eq!((v01.int_ctl, block.block().int_ctl), (mine & !int_ctl::V_IRQ | 3, yours));
     // With none of the host's, L1's is on offer, by the host's priority.
     assert!(nest.enter(&mut v02, &v01, &offer(), (AT, &block)).is_ok());
     assert_eq!(v02.int_ctl, yours | int_ctl::V_INTR_MASKING | 3);
     v02.int_ctl &= !int_ctl::V_IRQ;
-    nest.keep_offer(&v02, &mut v01);
+    nest.left(&mut v02, &mut v01);
     nest.leave(&v02, &crate::Told::of(&v02, 0x72, 0), &mut block);
     assert_eq!(block.block().int_ctl, yours & !int_ctl::V_IRQ);
     // L2's interrupts are its own: the host's offer waits.
@@ -151,7 +221,7 @@ fn an_offer_reaches_whoever_has_interrupts_on() {
     assert!(nest.enter(&mut v02, &v01, &offer(), (AT, &block)).is_ok());
     assert_eq!(v02.int_ctl, yours | int_ctl::V_INTR_MASKING | 2);
     v02.int_ctl = int_ctl::V_INTR_MASKING | 9 | 6 << 16 | 0x61 << 32;
-    nest.keep_offer(&v02, &mut v01);
+    nest.left(&mut v02, &mut v01);
     nest.leave(&v02, &crate::Told::of(&v02, 0x72, 0), &mut block);
     assert_eq!(v01.int_ctl, mine);
     assert_eq!(block.block().int_ctl, int_ctl::V_INTR_MASKING | 9 | 6 << 16 | 0x61 << 32);

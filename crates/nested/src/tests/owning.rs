@@ -44,15 +44,17 @@ fn what_l1_asked_for_is_its_own() {
     let (all, none) = (all(), Control::default());
     for code in (0..0xC0).filter(|code| ![exit::NMI, 0x52, exit::MSR, exit::IOIO].contains(code)) {
         let seen = if code == exit::CR0_SELECTIVE { 0x10 } else { code };
-        assert_eq!(all.owner(&left(code), 0, &OPEN), Owner::L1(seen), "{code:#x}");
-        assert_eq!(none.owner(&left(code), 0, &OPEN), Owner::Host, "{code:#x}");
+        assert_eq!(all.owner(&left(code), 0, &OPEN, || false), Owner::L1(seen), "{code:#x}");
+        assert_eq!(none.owner(&left(code), 0, &OPEN, || false), Owner::Host, "{code:#x}");
     }
-    assert_eq!(all.owner(&left(exit::NMI), 0, &OPEN), Owner::Host, "the host's kick");
-    assert_eq!(all.owner(&left(0x52), 0, &OPEN), Owner::Host, "a machine check");
-    assert_eq!(none.owner(&left(exit::INVALID), 0, &OPEN), Owner::L1(exit::INVALID));
-    assert_eq!(all.owner(&left(0xC0), 0, &OPEN), Owner::Host);
-    assert_eq!(all.owner(&left(exit::NPF), 0, &OPEN), Owner::Tables);
-    assert_eq!(none.owner(&left(exit::NPF), 0, &OPEN), Owner::Host);
+    assert_eq!(all.owner(&left(exit::NMI), 0, &OPEN, || false), Owner::Host, "the host's kick");
+    assert_eq!(all.owner(&left(0x52), 0, &OPEN, || false), Owner::Host, "a machine check");
+    let shutdown = left(exit::SHUTDOWN);
+    assert_eq!(all.owner(&shutdown, 0, &OPEN, || true), Owner::Host, "one that shut L2 down");
+    assert_eq!(none.owner(&left(exit::INVALID), 0, &OPEN, || false), Owner::L1(exit::INVALID));
+    assert_eq!(all.owner(&left(0xC0), 0, &OPEN, || false), Owner::Host);
+    assert_eq!(all.owner(&left(exit::NPF), 0, &OPEN, || false), Owner::Tables);
+    assert_eq!(none.owner(&left(exit::NPF), 0, &OPEN, || false), Owner::Host);
 }
 
 /// Each bit has its code, and no other.
@@ -75,9 +77,9 @@ fn a_write_to_cr0_may_be_selective() {
     let mut control = Control::default();
     control.intercepts[1] = u64::from(misc1::CR0_SELECTIVE) << 32;
     let exit = left(exit::CR0_SELECTIVE);
-    assert_eq!(control.owner(&exit, 0, &OPEN), Owner::L1(exit::CR0_SELECTIVE));
+    assert_eq!(control.owner(&exit, 0, &OPEN, || false), Owner::L1(exit::CR0_SELECTIVE));
     control.intercepts[0] = 1 << 16;
-    assert_eq!(control.owner(&exit, 0, &OPEN), Owner::L1(0x10));
+    assert_eq!(control.owner(&exit, 0, &OPEN, || false), Owner::L1(0x10));
 }
 
 proptest! {
@@ -91,8 +93,8 @@ proptest! {
         let maps = Closed { port: Some(closed), msr: None };
         let hit = (u32::from(port)..u32::from(port) + size).contains(&closed);
         let expected = if hit { Owner::L1(exit::IOIO) } else { Owner::Host };
-        prop_assert_eq!(all().owner(&v, 0, &maps), expected);
-        prop_assert_eq!(Control::default().owner(&v, 0, &maps), Owner::Host);
+        prop_assert_eq!(all().owner(&v, 0, &maps, || false), expected);
+        prop_assert_eq!(Control::default().owner(&v, 0, &maps, || false), Owner::Host);
     }
 
     #[test]
@@ -104,13 +106,13 @@ proptest! {
         let maps = Closed { port: None, msr: Some(bit) };
         let hit = off == usize::from(write);
         let expected = if hit { Owner::L1(exit::MSR) } else { Owner::Host };
-        prop_assert_eq!(all().owner(&v, msr, &maps), expected);
+        prop_assert_eq!(all().owner(&v, msr, &maps, || false), expected);
     }
 
     #[test]
     fn msrs_without_a_bit_are_closed(msr: u32) {
         let has = [0, 0xC000_0000, 0xC001_0000].into_iter().any(|first: u32| msr.wrapping_sub(first) < 0x2000);
-        let owner = all().owner(&left(exit::MSR), msr, &OPEN);
+        let owner = all().owner(&left(exit::MSR), msr, &OPEN, || false);
         prop_assert_eq!(owner, if has { Owner::Host } else { Owner::L1(exit::MSR) });
     }
 }

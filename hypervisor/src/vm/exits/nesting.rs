@@ -5,7 +5,7 @@
 //! for a guest that runs none.
 
 use crate::cpu::vendor::{Attempt, Entry, GuestPages, Inner, Notice, VirtualCpu};
-use crate::cpu::{rdtsc, x2apic};
+use crate::cpu::{machine_check, rdtsc, x2apic};
 use crate::vm::Vcpu;
 use crate::vm::exits::code_pages::Site;
 use crate::vm::memory::Memory;
@@ -107,8 +107,10 @@ impl<C: VirtualCpu> Vcpu<C> {
             match inner {
                 Inner::Told => break None,
                 Inner::Done if vcpu.interrupt_inner() => break None,
-                Inner::Shutdown => break Some(Stop::Fault(Fault::Shutdown)),
-                Inner::MachineCheck => {
+                Inner::Shutdown if !machine_check::in_progress() => {
+                    break Some(Stop::Fault(Fault::Shutdown));
+                }
+                Inner::MachineCheck | Inner::Shutdown => {
                     vcpu.report_machine_check();
                     break Some(Stop::Fault(Fault::MachineCheck));
                 }

@@ -52,7 +52,7 @@ impl Nesting {
             Some(cr3) if v01.efer & EFER_LMA == 0 => return Err(Illegal::NestedCr3(cr3)),
             Some(cr3) => {
                 let rules = self.rules(v01);
-                if self.inner.tlb_control != 0 {
+                if entry.flush {
                     self.shadow.keep_only(&mut self.frames, cr3);
                     self.shadow.flush(&mut self.frames, cr3, &mut |address| {
                         let read = Access::default();

@@ -5,6 +5,7 @@
 
 use super::Nesting;
 use super::memory::{InPage, Maps, Words, composed};
+use crate::cpu::machine_check;
 use crate::cpu::svm::SvmCpu;
 use delivery::{DeliveryFault, Event, Raised, VectorSet, classify};
 use nested::tables::{Access, walk};
@@ -20,7 +21,6 @@ const PAGE_FAULT: u8 = 14;
 const GENERAL_PROTECTION: u8 = 13;
 const ALIGNMENT_CHECK: u8 = 17;
 const MACHINE_CHECK: u8 = 18;
-const RFLAGS_IF: u64 = 1 << 9;
 
 impl Nesting {
     /// L2 has an exception next.
@@ -86,13 +86,11 @@ impl Nesting {
         event: Option<Event>,
         in_service: &dyn Fn(u8) -> bool,
     ) -> Result<Inner, u32> {
-        let (info1, info2) = (self.inner.exit_info1, self.inner.exit_info2);
         let code = self.inner.exit_code as u32;
         match code {
             exit::INTR => return Ok(Inner::Interrupt),
             exit::NMI => return Ok(Inner::Nmi),
             exit::SHUTDOWN => return Ok(Inner::Shutdown),
-            exit::TASK_SWITCH => return Ok(Inner::Unknown(code.into(), info1, info2)),
             exit::EXCEPTION_BASE..=exit::EXCEPTION_LAST => {
                 let vector = (code - exit::EXCEPTION_BASE) as u8;
                 return self.exception(vector, event, in_service);
@@ -154,19 +152,24 @@ impl SvmCpu {
         if let Some(debug) = nesting.debug.take() {
             nesting.inner.intercept_dr_write = debug;
         }
-        nesting.nest.keep_offer(nesting.inner, v01);
+        nesting.nest.left(nesting.inner, v01);
         let refused = nesting.inner.exit_code as u32 == exit::INVALID;
         if refused && nesting.features.emulated && svm::emulator::mend(nesting.inner) {
             return Inner::Done;
         }
         let event = svm::event(nesting.inner, &nesting.features, &in_service);
         let (msrs, ports) = nesting.nest.control().maps();
-        let outcome =
-            match nesting.nest.control().owner(nesting.inner, msr, &Maps { memory, msrs, ports }) {
-                Owner::L1(code) => Err(code),
-                Owner::Tables => nesting.fill(v01, memory, event),
-                Owner::Host => nesting.put_right(event, &in_service),
-            };
+        let maps = Maps { memory, msrs, ports };
+        let outcome = match nesting.nest.control().owner(
+            nesting.inner,
+            msr,
+            &maps,
+            machine_check::in_progress,
+        ) {
+            Owner::L1(code) => Err(code),
+            Owner::Tables => nesting.fill(v01, memory, event),
+            Owner::Host => nesting.put_right(event, &in_service),
+        };
         match outcome {
             Ok(inner) => inner,
             Err(code) => {
@@ -185,9 +188,7 @@ impl SvmCpu {
         };
         let control = nesting.nest.control();
         let code = match notice {
-            Notice::Interrupt if control.masks_interrupts() && v01.rflags & RFLAGS_IF == 0 => {
-                return false;
-            }
+            Notice::Interrupt if control.holds_interrupts(v01, nesting.inner) => return false,
             Notice::Interrupt => exit::INTR,
             Notice::Nmi => exit::NMI,
         };
@@ -197,6 +198,10 @@ impl SvmCpu {
         // What was to be injected and wasn't yet is told as interrupted, for L1 to do it again.
         let event = svm::pending(nesting.inner);
         nesting.inner.event_inj = 0;
+        if let Some(debug) = nesting.debug.take() {
+            // It was for an entry that isn't made.
+            nesting.inner.intercept_dr_write = debug;
+        }
         (nesting.inner.exit_info1, nesting.inner.exit_info2) = (0, 0);
         nesting.tell(v01, code, event);
         self.hold_interrupts();
