@@ -175,6 +175,7 @@ mod tests {
     fn no_ring_is_made_and_no_file_is_opened() {
         for changes in [false, true] {
             let file = tempfile::tempfile().expect("a file");
+            let folder = tempfile::tempdir().expect("a folder");
             let needs = Needs { changes, stock: changes, files: true, ..Needs::default() };
             let enter = move || enter(&Folders::default(), needs);
             inside(enter, move || {
@@ -185,7 +186,7 @@ mod tests {
                 assert!(is_refused(std::fs::File::open("/dev/null")));
                 assert!(is_refused(rustix::process::getpgid(None).map_err(Into::into)));
                 assert_eq!(is_refused(UnixDatagram::unbound()), !changes);
-                let listener = std::os::unix::net::UnixListener::bind("/tmp/none");
+                let listener = std::os::unix::net::UnixListener::bind(folder.path().join("s"));
                 assert!(is_refused(listener));
             });
         }

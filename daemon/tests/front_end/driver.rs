@@ -279,6 +279,21 @@ impl FrontEnd {
         rustix::fs::fcntl_setfl(&self.call, rustix::fs::OFlags::RDWR).expect("it may");
     }
 
+    /// What is written at several places, and made durable, is there.
+    pub fn tries_disk(&mut self) {
+        for sector in [0, 1, 77, 2047] {
+            self.offer(OUT, sector, &[sector as u8 ^ 0x5a; 512]);
+            assert_eq!(self.answer(), 0);
+        }
+        self.offer(FLUSH, 0, &[0; 512]);
+        assert_eq!(self.answer(), 0);
+        for sector in [2047, 77, 1, 0] {
+            self.offer(IN, sector, &[0; 512]);
+            assert_eq!(self.answer(), 0);
+            assert_eq!(self.data(), [sector as u8 ^ 0x5a; 512]);
+        }
+    }
+
     /// Takes the memory away, and kicks.
     pub fn shrink(&mut self) {
         self.memory.set_len(0).expect("it shrinks");

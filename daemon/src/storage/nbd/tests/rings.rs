@@ -14,6 +14,7 @@ use std::cell::Cell;
 use std::io::Write as _;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
+use tempfile::TempDir;
 use virtqueue::{Features, Layout, Queue, State};
 use window::Span;
 
@@ -63,17 +64,35 @@ fn disk(rings: &mut Rings, device: usize) -> &mut Disk {
     }
 }
 
-/// Room for two: the rest is asked for when something ended, without another kick.
-#[test]
-fn a_ring_goes_on_when_a_full_store_has_room() {
+/// A server that answers reads once it is told to.
+fn serve_later() -> (TempDir, String, mpsc::Sender<()>) {
     let (go, may_answer) = mpsc::channel();
-    let (_folder, _, uri) = serve(move |listener| {
+    let (folder, _, uri) = serve(move |listener| {
         let mut socket = shake(next(&listener), false);
         let _ = may_answer.recv();
         while let Some((_, cookie)) = request(&mut socket) {
             let _ = socket.write_all(&[&done(cookie)[..], &[1; 512]].concat());
         }
     });
+    (folder, uri, go)
+}
+
+/// Serves until a used ring has this index, which is there.
+fn wait_for(rings: &mut Rings, device: usize, index: &Span, answered: u16) {
+    let is_answered = |_| {
+        rings.serve();
+        disk(rings, device).store.wait();
+        let mut used = [0; 2];
+        index.read(0, &mut used).expect("inside");
+        used == answered.to_le_bytes()
+    };
+    assert!((0..LOOKS).any(is_answered), "it stands still");
+}
+
+/// Room for two: the rest is asked for when something ended, without another kick.
+#[test]
+fn a_ring_goes_on_when_a_full_store_has_room() {
+    let (_folder, uri, go) = serve_later();
     let (mut rings, _memory, span, device) = ring(&uri, 2);
     span.write(0x1002, &8u16.to_le_bytes()).expect("inside");
     rings.serve();
@@ -82,27 +101,13 @@ fn a_ring_goes_on_when_a_full_store_has_room() {
     rings.serve();
     assert_eq!(rings.next_at().1, None, "the thread is kept awake");
     go.send(()).expect("it waits");
-    let is_answered = |_| {
-        rings.serve();
-        disk(&mut rings, device).store.wait();
-        let mut used = [0; 2];
-        span.read(0x2002, &mut used).expect("inside");
-        used == 8u16.to_le_bytes()
-    };
-    assert!((0..LOOKS).any(is_answered), "it stands still");
+    wait_for(&mut rings, device, &span.sub(0x2002, 2).expect("inside"), 8);
 }
 
 /// A ring that has nothing under way itself: what ends of another one makes room for it.
 #[test]
 fn a_ring_goes_on_when_another_one_made_room() {
-    let (go, may_answer) = mpsc::channel();
-    let (_folder, _, uri) = serve(move |listener| {
-        let mut socket = shake(next(&listener), false);
-        let _ = may_answer.recv();
-        while let Some((_, cookie)) = request(&mut socket) {
-            let _ = socket.write_all(&[&done(cookie)[..], &[1; 512]].concat());
-        }
-    });
+    let (_folder, uri, go) = serve_later();
     let (mut rings, memory, span, device) = ring(&uri, 2);
     span.write(0x1002, &2u16.to_le_bytes()).expect("inside");
     rings.serve();
@@ -118,14 +123,7 @@ fn a_ring_goes_on_when_another_one_made_room() {
     rings.serve();
     assert_eq!(disk(&mut rings, device).store.outstanding(), 2, "it has no room");
     go.send(()).expect("it waits");
-    let is_answered = |_| {
-        rings.serve();
-        disk(&mut rings, device).store.wait();
-        let mut used = [0; 2];
-        span.read(0x7002, &mut used).expect("inside");
-        used == 1u16.to_le_bytes()
-    };
-    assert!((0..LOOKS).any(is_answered), "it stands still");
+    wait_for(&mut rings, device, &span.sub(0x7002, 2).expect("inside"), 1);
 }
 
 /// A flush of the program's own that ends when nobody waits for it is none of a ring that is gone.
