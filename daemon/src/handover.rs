@@ -232,8 +232,7 @@ fn read(
         home.known.push(Known { entry, place });
     }
     for asked in &letter.uplinks {
-        let added = home.add_uplink(asked, Some(next()?));
-        added.with_context(|| format!("uplink of {}", asked.switch))?;
+        home.add_uplink(asked, Some(next()?))?;
     }
     Ok(letter.connections)
 }

@@ -148,6 +148,7 @@ impl Home {
             self.try_doors();
             self.wait()?;
         }
+        self.end_changing();
         if !self.is_given {
             self.close();
         }

@@ -6,6 +6,7 @@
 //! | `config` | `io.toml` |
 //! | `home`, `changes` | the loop; devices that come and go |
 //! | `pending`, `opener` | changes that take a while, and the process that opens what they need |
+//! | `text` | a text that one process hands to another |
 //! | `build`, `device`, `disk` | what is served, and what a disk's data is kept by |
 //! | `door`, `listen` | how front ends come |
 //! | `connection`, `socket`, `memory`, `event` | one front end: messages, memory, kicks and calls |
@@ -59,6 +60,7 @@ mod signals;
 mod socket;
 mod storage;
 mod supervisor;
+mod text;
 mod turns;
 mod uplink;
 mod waits;

@@ -6,7 +6,8 @@
 //! or the look-up of a name, takes its time and nobody else's.
 //!
 //! Guarantees: one answer for each question, in their order; what was opened comes along with it. A
-//! socket's file isn't left behind if the answer can't be given. It ends with its daemon.
+//! socket's file isn't left behind if the answer can't be given. A daemon that may not have as many
+//! files gets the answer without them, and can ask again. It ends with its daemon.
 //!
 //! Not guaranteed: an end to the waiting for a file system that doesn't answer. What is asked later
 //! waits behind it; what is served doesn't.
@@ -17,18 +18,19 @@ use crate::disk;
 use crate::door::Door;
 use crate::letter::Told;
 use crate::sandbox::{self, Folders};
+use crate::text;
 use crate::uplink;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Error, Result, bail};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{MemfdFlags, memfd_create, seek};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg,
+    sendmsg, socketpair,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::io::{IoSlice, IoSliceMut, Write as _};
+use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -69,6 +71,9 @@ pub enum Found {
     Failed(String),
 }
 
+/// An answer, and what was opened; or why that didn't come along.
+pub type Given<T = Found> = (T, Result<Vec<OwnedFd>>);
+
 /// The side that asks.
 pub struct Opener(OwnedFd);
 
@@ -100,7 +105,7 @@ impl Opener {
     }
 
     /// The next answer, if it is there.
-    pub fn answer(&self) -> Result<Option<(Found, Vec<OwnedFd>)>> {
+    pub fn answer(&self) -> Result<Option<Given>> {
         hear(&self.0, RecvFlags::DONTWAIT)
     }
 }
@@ -151,11 +156,7 @@ fn find(wanted: Wanted, made: &mut Option<Door>) -> Result<(Found, Vec<OwnedFd>)
         Wanted::Text(path) => {
             let text = std::fs::read(&path);
             let text = text.with_context(|| format!("{} can't be read", path.display()))?;
-            let file = memfd_create("exitless-io-text", MemfdFlags::CLOEXEC)?;
-            let mut file = std::fs::File::from(file);
-            file.write_all(&text)?;
-            seek(&file, rustix::fs::SeekFrom::Start(0))?;
-            Ok((Found::Text, vec![file.into()]))
+            Ok((Found::Text, vec![text::given(&text)?]))
         }
         Wanted::Uplink(asked) => Ok((Found::Uplink, vec![uplink::opened(&asked)?])),
         Wanted::Device { entry, listens } => {
@@ -197,10 +198,7 @@ fn say(socket: &OwnedFd, what: &impl Serialize, with: &[BorrowedFd<'_>]) -> Resu
 }
 
 /// The next message. None: the other side ended, or, without waiting, there is none.
-fn hear<T: DeserializeOwned>(
-    socket: &OwnedFd,
-    flags: RecvFlags,
-) -> Result<Option<(T, Vec<OwnedFd>)>> {
+fn hear<T: DeserializeOwned>(socket: &OwnedFd, flags: RecvFlags) -> Result<Option<Given<T>>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = vec![0; LONGEST];
@@ -219,9 +217,7 @@ fn hear<T: DeserializeOwned>(
         }
         return Ok(None);
     }
-    if received.flags.contains(rustix::net::ReturnFlags::CTRUNC) {
-        bail!("this program may not have as many files: raise its limit (ulimit -n)");
-    }
+    let is_cut = received.flags.contains(ReturnFlags::CTRUNC);
     let mut with = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
@@ -229,5 +225,10 @@ fn hear<T: DeserializeOwned>(
         }
     }
     let what = serde_json::from_slice(&bytes[..received.bytes]);
-    Ok(Some((what.context("the process that opens files can't be understood")?, with)))
+    let what = what.context("the process that opens files can't be understood")?;
+    let with = match is_cut {
+        true => Err(Error::msg("this program may not have as many files: raise its limit")),
+        false => Ok(with),
+    };
+    Ok(Some((what, with)))
 }

@@ -10,13 +10,11 @@ use crate::config::{self, Out, Way};
 use crate::control::{Answer, Request};
 use crate::disk::Data;
 use crate::home::Home;
-use crate::opener::{Found, Opener, Wanted};
+use crate::opener::{Found, Given, Opener, Wanted};
+use crate::text;
 use crate::waits::Source;
 use anyhow::{Context as _, Result, bail};
-use rustix::fd::OwnedFd;
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 
 /// Bytes of a file that is read again.
@@ -161,7 +159,8 @@ impl Home {
             Need::Uplink(asked) => {
                 if matches!(asked.out, Out::Packet(_)) && self.pending.has_no_interfaces {
                     bail!(
-                        "the calls for interfaces were given up, as there was none at the start; restart the daemon"
+                        "the calls for interfaces were given up, as there was none at the start; \
+                         restart the daemon"
                     );
                 }
                 Wanted::Uplink(asked.clone())
@@ -195,7 +194,7 @@ impl Home {
     }
 
     /// What the change needed is there, or isn't to be had.
-    fn done(&mut self, found: Result<(Found, Vec<OwnedFd>)>) {
+    fn done(&mut self, found: Result<Given>) {
         let Some(need) = self.pending.now.as_mut().and_then(|now| now.needs.pop_front()) else {
             return;
         };
@@ -205,11 +204,13 @@ impl Home {
                 Err(error) => (Vec::new(), vec![format!("{error:#}")]),
             },
             Need::Uplink(asked) => {
+                let found = found.and_then(|(found, with)| Ok((found, with?)));
                 let found = found.with_context(|| format!("uplink of {}", asked.switch));
-                let added = found.and_then(|found| match (found.0, found.1.into_iter().next()) {
-                    (Found::Uplink, Some(out)) => self.add_uplink(&asked, Some(out)),
-                    _ => bail!("the process that opens files can't be understood"),
-                });
+                let added =
+                    found.and_then(|(found, with)| match (found, with.into_iter().next()) {
+                        (Found::Uplink, Some(out)) => self.add_uplink(&asked, Some(out)),
+                        _ => bail!("the process that opens files can't be understood"),
+                    });
                 (Vec::new(), added.err().map(|error| format!("{error:#}")).into_iter().collect())
             }
             Need::Device(entry) => {
@@ -226,16 +227,15 @@ impl Home {
     }
 
     /// The file's text has come: what is new in it, and what is wrong.
-    fn read_again(&mut self, found: (Found, Vec<OwnedFd>)) -> Result<(Vec<Need>, Vec<String>)> {
+    fn read_again(&mut self, found: Given) -> Result<(Vec<Need>, Vec<String>)> {
         let file = self.file.clone().context("there is no file")?;
-        let (Found::Text, Some(text)) = (found.0, found.1.into_iter().next()) else {
+        let (Found::Text, Some(text)) = (found.0, found.1?.into_iter().next()) else {
             bail!("{} didn't come", file.display());
         };
-        let mut read = String::new();
         let shown = file.display();
-        // By `take`, without which std asks where the file stands, which isn't allowed.
-        let text = File::from(text).take(LONGEST_TEXT).read_to_string(&mut read);
-        text.with_context(|| format!("{shown} isn't text"))?;
+        let read = text::taken(text, LONGEST_TEXT);
+        let read = read.with_context(|| format!("{shown} can't be read"))?;
+        let read = String::from_utf8(read).with_context(|| format!("{shown} isn't text"))?;
         Ok(match config::parse(&file, &read) {
             Ok(plan) => {
                 let mut needs: Vec<_> =
@@ -247,11 +247,11 @@ impl Home {
         })
     }
 
-    fn add_opened(&mut self, entry: Entry, found: (Found, Vec<OwnedFd>)) -> Result<()> {
+    fn add_opened(&mut self, entry: Entry, found: Given) -> Result<()> {
         let (Found::Device { listens, data }, with) = found else {
             bail!("the process that opens files can't be understood");
         };
-        let mut with = with.into_iter();
+        let mut with = with.inspect_err(|_| leave_nothing(&entry, listens))?.into_iter();
         let mut next = || with.next().context("a descriptor didn't come along");
         let listener = if listens { Some(next()?) } else { None };
         let door = build::door(entry.way(), &self.folder, &mut self.handed, listener)?;
@@ -265,6 +265,19 @@ impl Home {
         }
     }
 
+    /// Nothing is changed here from now on. What was opened meanwhile isn't left behind.
+    pub fn end_changing(&mut self) {
+        let now = self.pending.now.take();
+        let need = now.and_then(|mut now| now.needs.pop_front());
+        let Some((Need::Device(entry), opener)) = need.zip(self.pending.opener.take()) else {
+            return;
+        };
+        // The socket is closed after its file is gone, so nobody takes the file for left over.
+        if let Ok(Some((Found::Device { listens, .. }, _with))) = opener.answer() {
+            leave_nothing(&entry, listens);
+        }
+    }
+
     fn tell(&mut self, change: Change) {
         let Change { origin, failed, .. } = change;
         match origin {
@@ -275,6 +288,13 @@ impl Home {
             }
             Origin::Signal => failed.iter().for_each(|what| eprintln!("exitless-io: {what}")),
         }
+    }
+}
+
+/// The file of a socket that was made for this device, which isn't listened at here.
+fn leave_nothing(entry: &Entry, listens: bool) {
+    if listens {
+        let _ = std::fs::remove_file(entry.way().path());
     }
 }
 

@@ -12,7 +12,7 @@ use front_end::daemon::{Daemon, PROGRAM};
 use front_end::driver::{FrontEnd, IN, OUT};
 use front_end::nbd_server::Server;
 use front_end::wire::Wire;
-use rustix::process::Signal;
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -129,11 +129,7 @@ fn what_stays_the_same_goes_on_wherever_it_is_named_from() {
 fn without_the_process_that_opens_files_all_goes_on() {
     let mut daemon = Daemon::run(ONE);
     let mut front = FrontEnd::at(&daemon, "a");
-    let children = format!("/proc/{0}/task/{0}/children", daemon.id());
-    let child = std::fs::read_to_string(children).expect("it runs");
-    let child = child.trim().parse().expect("it has one");
-    let child = rustix::process::Pid::from_raw(child).expect("a number");
-    rustix::process::kill_process(child, Signal::KILL).expect("it runs");
+    rustix::process::kill_process(daemon.opener(), Signal::KILL).expect("it runs");
     daemon.wait_until_said("nothing is added or read again from now on", 1);
     front.works();
     let text = "[disk.b]\nram = \"1M\"\nsocket = \"b\"\n";
@@ -185,4 +181,30 @@ fn a_client_that_leaves_has_nobody_wait() {
     let (removed, said) = end(begin(&daemon, &["remove", "none"]));
     assert!(!removed && said.contains("there is no such device"), "{said}");
     front.works();
+}
+
+/// A daemon that may not have one file more says so, leaves nothing behind, and can be asked again.
+#[test]
+fn a_change_that_takes_too_many_files_fails_alone() {
+    let daemon = Daemon::run(ONE);
+    let text = "[disk.b]\nram = \"1M\"\nsocket = \"b\"\n";
+    std::fs::write(daemon.path("b.toml"), text).expect("it is written");
+    let pid = Pid::from_raw(daemon.id().cast_signed());
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let limit = |files: Option<u64>| {
+        let new = Rlimit { current: files.or(maximum), maximum };
+        prlimit(pid, Resource::Nofile, new).expect("it may");
+    };
+    let is_free = |file: &u64| !Path::new(&format!("/proc/{}/fd/{file}", daemon.id())).exists();
+    // One for who asks, and none for what is opened.
+    let free = (0..).find(is_free).expect("there is one");
+    limit(Some(free + 1));
+    let add = || end(begin(&daemon, &["add", &daemon.path("b.toml")]));
+    let (added, said) = add();
+    assert!(!added && said.contains("b: this program may not have as many files"), "{said}");
+    assert!(!Path::new(&daemon.path("b")).exists());
+    limit(None);
+    let (added, said) = add();
+    assert!(added, "{said}");
+    FrontEnd::at(&daemon, "b").works();
 }

@@ -131,20 +131,6 @@ impl Files {
     }
 }
 
-fn try_disk(front: &mut FrontEnd) {
-    for sector in [0, 1, 77, 2047] {
-        front.offer(OUT, sector, &[sector as u8 ^ 0x5a; 512]);
-        assert_eq!(front.answer(), 0);
-    }
-    front.offer(FLUSH, 0, &MARK);
-    assert_eq!(front.answer(), 0);
-    for sector in [2047, 77, 1, 0] {
-        front.offer(IN, sector, &[0; 512]);
-        assert_eq!(front.answer(), 0);
-        assert_eq!(front.data(), [sector as u8 ^ 0x5a; 512]);
-    }
-}
-
 /// The server is killed and comes back, while the files of this side aren't there any more: the
 /// sandbox wouldn't let them be read, either.
 #[test]
@@ -156,7 +142,7 @@ fn qemu_nbd_is_a_server_over_tls_and_is_reconnected_to() {
     std::fs::remove_dir_all(files.path("client")).expect("they are there");
     let mut front = FrontEnd::connect(&daemon);
     front.set_up(0, false);
-    try_disk(&mut front);
+    front.tries_disk();
     for round in 0..3 {
         drop(server);
         front.offer(OUT, 5, &[round; 512]);
@@ -167,7 +153,7 @@ fn qemu_nbd_is_a_server_over_tls_and_is_reconnected_to() {
         front.offer(FLUSH, 0, &MARK);
         // The one on which it was answered may have been lost since.
         front.answer();
-        try_disk(&mut front);
+        front.tries_disk();
     }
     drop(server);
 }
@@ -180,7 +166,7 @@ fn a_server_of_tls_1_2_is_used() {
     let daemon = Daemon::run(&files.toml());
     let mut front = FrontEnd::connect(&daemon);
     front.set_up(0, false);
-    try_disk(&mut front);
+    front.tries_disk();
 }
 
 /// The new program reads the files again.
@@ -192,9 +178,16 @@ fn a_new_program_reaches_the_server_over_tls() {
     let mut daemon = Daemon::run(&files.toml());
     let mut front = FrontEnd::connect(&daemon);
     front.set_up(0, true);
-    try_disk(&mut front);
+    front.tries_disk();
     daemon.upgrade();
-    try_disk(&mut front);
+    front.tries_disk();
+    assert_eq!(daemon.said("the server is"), 0, "it never was gone");
+    // One that doesn't trust it any more says so.
+    let ca = files.path("client/ca-cert.pem");
+    std::fs::write(&ca, Ca::new("other").pem).expect("it is written");
+    daemon.upgrade();
+    let why = format!("the server is gone: the server's certificate isn't signed by that of {ca}");
+    daemon.wait_until_said(&why, 1);
 }
 
 /// Who serves can't read files, and is given those of TLS open; it makes its connections itself.
@@ -216,11 +209,16 @@ fn one_that_comes_later_is_reached_from_inside_the_sandbox() {
     std::fs::remove_dir_all(files.path("client")).expect("they are there");
     let mut front = FrontEnd::new(Wire::connect(&daemon.path("socket")));
     front.set_up(0, false);
-    try_disk(&mut front);
+    front.tries_disk();
+    assert_eq!(daemon.said("the server is"), 0, "it never was gone");
     drop(server);
     server = files.qemu_nbd();
     front.offer(IN, 1, &[0; 512]);
     assert_eq!((front.answer(), front.data()), (0, [1 ^ 0x5a; 512]));
+    assert_eq!(
+        [daemon.said("the server is gone"), daemon.said("the server is there again")],
+        [1, 1]
+    );
     drop(server);
 }
 
@@ -236,7 +234,7 @@ fn nbdkit_is_a_server_over_tls() {
     let daemon = Daemon::run(&files.toml());
     let mut front = FrontEnd::connect(&daemon);
     front.set_up(0, false);
-    try_disk(&mut front);
+    front.tries_disk();
 }
 
 #[test]

@@ -14,6 +14,7 @@ use front_end::driver::{FrontEnd, IN, OUT};
 use front_end::nbd_server::Server;
 use front_end::wire::Wire;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, recvmsg};
+use rustix::process::{Signal, kill_process};
 use std::io::{BufRead as _, BufReader, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
 use std::os::unix::net::UnixStream;
@@ -170,6 +171,45 @@ fn the_program_with_too_few_files_leaves_all_where_it_is() {
     println!("{failed} failed");
     assert!(failed > 20, "{failed}");
     assert!(daemon.wait(), "the one that went ended well");
+}
+
+/// What was opened while all was held, for a change that is lost with the old program, isn't left
+/// behind: nobody serves at its socket.
+#[test]
+fn what_is_opened_too_late_leaves_no_socket() {
+    let mut daemon = Daemon::run(FILE);
+    let tell = |signal| kill_process(daemon.opener(), signal).expect("it runs");
+    let connect = || UnixStream::connect(daemon.path("control")).expect("it listens");
+    let mut upgrading = connect();
+    upgrading.write_all(b"\"list\"\n").expect("it is sent");
+    letter(&mut upgrading);
+    let opener = daemon.opener();
+    tell(Signal::STOP);
+    let added = daemon.path("b");
+    let text = format!("[disk.b]\\nram = \\\"1M\\\"\\nsocket = \\\"{added}\\\"\\n");
+    let file = daemon.path("b.toml");
+    let add = format!("{{\"add\":{{\"file\":\"{file}\",\"text\":\"{text}\"}}}}\n");
+    let mut adding = connect();
+    adding.write_all(add.as_bytes()).expect("it is sent");
+    // Who looks after that is answered after it was asked for.
+    daemon.report();
+    daemon.signal(Signal::STOP);
+    upgrading.write_all(ASKED).expect("it is sent");
+    tell(Signal::CONT);
+    let is_asleep = || {
+        let state = std::fs::read_to_string(format!("/proc/{opener}/stat"));
+        state.expect("it runs").contains(") S ")
+    };
+    while !(Path::new(&added).exists() && is_asleep()) {
+        std::thread::yield_now();
+    }
+    daemon.signal(Signal::CONT);
+    letter(&mut upgrading);
+    descriptors(&upgrading);
+    upgrading.write_all(b"taken\n").expect("it is sent");
+    assert_eq!(letter(&mut upgrading), "yours\n");
+    assert!(daemon.wait(), "it ends well");
+    assert!(!Path::new(&added).exists());
 }
 
 /// It takes all of it, and is never heard of again: the old one gives up after its time.

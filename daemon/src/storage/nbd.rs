@@ -64,7 +64,7 @@ pub struct Reached {
     minimum_block: u32,
     structured: bool,
     /// What the other one can't open or make itself comes along behind the connections: this many
-    /// files of TLS, an epoll instance and a timer.
+    /// texts of TLS's files, an epoll instance and a timer.
     prepared: Option<usize>,
 }
 
@@ -91,8 +91,9 @@ pub struct NbdStore {
     flushed: u64,
     /// Writes may be lost of which the guest wasn't told.
     is_lost: bool,
-    /// Since when there has been no connection that has shaken hands.
+    /// Since when there has been no connection that has shaken hands; and the log has why.
     gone_since: Option<Instant>,
+    is_gone_said: bool,
     bounds: Bounds,
     /// Flushes of this program's own.
     settles: u32,
@@ -166,6 +167,9 @@ impl NbdStore {
             }
             None => (addresses(&uri.place)?, nothing),
         };
+        if addresses.is_empty() {
+            bail!("{text} has no address");
+        }
         let mut store = NbdStore {
             name: text.to_owned(),
             export_name: uri.export,
@@ -185,6 +189,7 @@ impl NbdStore {
             flushed: 0,
             is_lost: false,
             gone_since: None,
+            is_gone_said: false,
             bounds: Bounds {
                 shake: SHAKE,
                 silence: server.timeout,
@@ -226,7 +231,7 @@ impl NbdStore {
         let Export { size, flags, minimum_block, structured } = self.export;
         let addresses = self.addresses.clone();
         let flags = flags.bits();
-        let files = confined.map(tls::files).transpose()?;
+        let files = confined.map(tls::copies).transpose()?;
         let prepared = files.as_ref().map(Vec::len);
         let reached = Reached { addresses, size, flags, minimum_block, structured, prepared };
         let is_busy = |at: usize| self.jobs.iter().any(|(_, job)| job.link == Some(at));

@@ -8,6 +8,7 @@
 //! Not guaranteed: that a certificate wasn't revoked.
 
 use crate::config::{Server, Tls};
+use crate::text;
 use anyhow::{Context as _, Result, bail};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
@@ -40,11 +41,7 @@ impl Identity {
         let mut files = files.into_iter();
         let mut next = |path: &Path| {
             let file = files.next().context("a file is missing")?;
-            // By `take`, without which std asks where the file stands, which a sandbox refuses.
-            let (mut text, mut file) = (Vec::new(), File::from(file).take(LONGEST));
-            file.read_to_end(&mut text)
-                .with_context(|| format!("{} can't be read", path.display()))?;
-            Ok::<_, anyhow::Error>(text)
+            read(path, file)
         };
         let name = tls.name.as_deref().unwrap_or(host).to_owned();
         let expected = ServerName::try_from(name.clone());
@@ -97,6 +94,20 @@ pub fn files(server: &Server) -> Result<Vec<OwnedFd>> {
         Ok(file.into())
     };
     server.files().map(open).collect()
+}
+
+/// The same, as memory: who reads them can't be made to wait by a file system.
+///
+/// # Errors
+///
+/// As for [`files`].
+pub fn copies(server: &Server) -> Result<Vec<OwnedFd>> {
+    let files = server.files().zip(files(server)?);
+    files.map(|(path, file)| text::given(&read(path, file)?)).collect()
+}
+
+fn read(path: &Path, file: OwnedFd) -> Result<Vec<u8>> {
+    text::taken(file, LONGEST).with_context(|| format!("{} can't be read", path.display()))
 }
 
 fn certificates(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>> {

@@ -151,6 +151,14 @@ impl Daemon {
         self.child.id()
     }
 
+    /// The process that opens files for it.
+    pub fn opener(&self) -> rustix::process::Pid {
+        let children = format!("/proc/{0}/task/{0}/children", self.id());
+        let child = std::fs::read_to_string(children).expect("it runs");
+        let child = child.trim().parse().expect("it has one");
+        rustix::process::Pid::from_raw(child).expect("a number")
+    }
+
     /// As `kill -9`.
     pub fn kill(&mut self) {
         self.child.kill().expect("it runs");

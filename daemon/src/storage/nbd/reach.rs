@@ -97,7 +97,8 @@ impl NbdStore {
         if old.size == 0 {
             self.export = export;
         }
-        if self.gone_since.take().is_some() {
+        self.gone_since = None;
+        if std::mem::take(&mut self.is_gone_said) {
             eprintln!("exitless-io: {}: the server is there again", self.name);
         }
         let waiting = self.jobs.iter().filter(|(_, job)| job.link.is_none());
@@ -115,9 +116,8 @@ impl NbdStore {
             self.is_lost |= self.answered > self.flushed;
             self.flushed = self.answered;
         }
-        if !self.links.iter().flatten().any(Link::is_ready) && self.gone_since.is_none() {
-            self.gone_since = Some(Instant::now());
-            eprintln!("exitless-io: {}: the server is gone: {why:#}", self.name);
+        if !self.links.iter().flatten().any(Link::is_ready) {
+            self.miss(why);
         }
         let own = self.jobs.iter().filter(|(_, job)| job.link == Some(at));
         let own: Vec<usize> = own.map(|(key, _)| key).collect();
@@ -135,6 +135,14 @@ impl NbdStore {
         }
         self.is_lost &= !has_told;
         self.set_timer();
+    }
+
+    /// There is no connection that has shaken hands. Why is said once.
+    fn miss(&mut self, why: &Error) {
+        self.gone_since.get_or_insert_with(Instant::now);
+        if !std::mem::replace(&mut self.is_gone_said, true) {
+            eprintln!("exitless-io: {}: the server is gone: {why:#}", self.name);
+        }
     }
 
     /// Sets the timer to when there is something to do: a connection to make, or one that has been
@@ -177,6 +185,7 @@ impl NbdStore {
     /// too long.
     pub(super) fn try_again(&mut self) {
         let now = Instant::now();
+        let mut wrong = None;
         for at in 0..self.links.len() {
             let takes_too_long =
                 self.links[at].as_ref().is_some_and(|link| link.shakes_for(self.bounds.shake));
@@ -193,11 +202,14 @@ impl NbdStore {
             }
             let address = &self.addresses[self.tries % self.addresses.len()];
             self.tries = self.tries.wrapping_add(1);
-            if let Ok(link) = Link::new(address, &self.export_name, self.identity.as_ref())
-                && self.watch(at, &link).is_ok()
-            {
-                self.links[at] = Some(link);
+            let link = Link::new(address, &self.export_name, self.identity.as_ref());
+            match link.and_then(|link| self.watch(at, &link).map(|()| link)) {
+                Ok(link) => self.links[at] = Some(link),
+                Err(error) => wrong = Some(error),
             }
+        }
+        if let Some(why) = wrong.filter(|_| self.links.iter().all(Option::is_none)) {
+            self.miss(&why);
         }
         if self.is_given_up() {
             let all: Vec<usize> = self.jobs.iter().map(|(key, _)| key).collect();

@@ -1,16 +1,19 @@
 //! TLS against a server of the test's own: more than the socket takes at a time, and what comes in
 //! the clear when nothing should.
 
-use super::{PIECE, done, ended, greeting, memory, serve};
+use super::{PIECE, done, ended, greeting, memory, read, serve};
 use crate::config::{Server, Tls};
-use crate::storage::NbdStore;
-use blk::{Operation, Submitted, Token};
+use crate::storage::link::Address;
+use crate::storage::{NbdStore, Reached};
+use blk::{Failure, Operation, Submitted, Token};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustix::fd::OwnedFd;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
+use std::time::Duration;
 use tempfile::TempDir;
 use window::Span;
 
@@ -42,11 +45,32 @@ fn identity() -> (Arc<ServerConfig>, TempDir) {
     (Arc::new(config.expect("it fits")), folder)
 }
 
-fn open(uri: &str, folder: &TempDir) -> anyhow::Result<NbdStore> {
+fn server(uri: &str, folder: &TempDir) -> Server {
     let (ca, name) = (folder.path().join("ca.pem"), Some(NAME.to_owned()));
     let tls = Some(Tls { ca, own: None, name });
     let uri = uri.replace("nbd+", "nbds+");
-    NbdStore::open(&Server::new(&uri, tls, None).expect("an address"), false, None)
+    Server::new(&uri, tls, None).expect("an address")
+}
+
+fn open(uri: &str, folder: &TempDir) -> anyhow::Result<NbdStore> {
+    NbdStore::open(&server(uri, folder), false, None)
+}
+
+/// A server that so many come to, one after the other.
+fn serve_over_tls(config: Arc<ServerConfig>, clients: usize) -> (TempDir, Address, String) {
+    serve(move |listener| {
+        for _ in 0..clients {
+            let socket = start_tls(&listener, &[]);
+            let connection = ServerConnection::new(config.clone()).expect("it is one");
+            keep(&mut StreamOwned::new(connection, socket));
+        }
+    })
+}
+
+/// As another process reaches it, for one that can't open files.
+fn reached(server: &Server) -> (Reached, Vec<OwnedFd>) {
+    let store = NbdStore::open(server, false, None).expect("it is there");
+    store.for_another(Some(server)).expect("it can be given")
 }
 
 /// Until TLS begins, and so many bytes more.
@@ -96,11 +120,7 @@ fn byte(number: u64, at: u64) -> u8 {
 #[test]
 fn more_than_a_socket_takes_goes_both_ways() {
     let (config, ca) = identity();
-    let (_folder, _, uri) = serve(move |listener| {
-        let socket = start_tls(&listener, &[]);
-        let connection = ServerConnection::new(config).expect("it is one");
-        keep(&mut StreamOwned::new(connection, socket));
-    });
+    let (_folder, _, uri) = serve_over_tls(config, 1);
     let mut store = open(&uri, &ca).expect("it is there");
     assert_eq!(store.how(), "over NBD and TLS");
     let all = memory(WRITES * PIECE);
@@ -138,4 +158,62 @@ fn nothing_counts_that_came_in_the_clear() {
     });
     let refused = open(&uri, &ca).err().map(|error| format!("{error:#}")).unwrap_or_default();
     assert!(refused.contains("the server says more than that TLS begins"), "{refused}");
+}
+
+/// It makes a connection of its own, and reads no file: that could make those wait whom it serves.
+/// The server never was gone, so nothing of that is said.
+#[test]
+fn one_that_another_process_reached_is_gone_on_with() {
+    let (config, ca) = identity();
+    let (_folder, _, uri) = serve_over_tls(config, 2);
+    let server = server(&uri, &ca);
+    let reached = reached(&server);
+    // The same file, without its text.
+    std::fs::write(ca.path().join("ca.pem"), "").expect("it is written");
+    let mut store = NbdStore::open(&server, false, Some(reached)).expect("it is there");
+    assert!(store.gone_since.is_some() && !store.is_gone_said);
+    let memory = memory(PIECE);
+    assert_eq!(read(&mut store, 7, &memory), Submitted::Accepted);
+    assert_eq!(ended(&mut store).result, Ok(()));
+    assert!(store.gone_since.is_none() && !store.is_gone_said);
+}
+
+/// A server that goes away between the two is said to be gone, and given up in time.
+#[test]
+fn one_that_another_process_reached_may_be_gone() {
+    let (config, ca) = identity();
+    let (_folder, _, uri) = serve_over_tls(config, 1);
+    let server = server(&uri, &ca);
+    let reached = reached(&server);
+    let mut store = NbdStore::open(&server, false, Some(reached)).expect("it was there");
+    store.bounds.give_up = Duration::from_millis(300);
+    let memory = memory(PIECE);
+    let result = match read(&mut store, 7, &memory) {
+        Submitted::Accepted => ended(&mut store).result,
+        done => panic!("{done:?}"),
+    };
+    assert_eq!(result, Err(Failure::Io));
+    assert!(store.is_gone_said);
+}
+
+/// What doesn't come along is a sentence.
+#[test]
+fn a_letter_that_lacks_something_is_refused() {
+    let (config, ca) = identity();
+    let (_folder, _, uri) = serve_over_tls(config, 1);
+    let server = server(&uri, &ca);
+    let (told, files) = reached(&server);
+    let refused = |told: Reached, count: usize| {
+        let copies = files[..count].iter().map(|file| file.try_clone().expect("a copy"));
+        let opened = NbdStore::open(&server, false, Some((told, copies.collect())));
+        opened.err().map(|error| format!("{error:#}")).unwrap_or_default()
+    };
+    for (count, part) in [(0, "a timer"), (1, "an epoll instance"), (2, "files")] {
+        let said = refused(told.clone(), count);
+        assert_eq!(said, format!("{part} didn't come along"));
+    }
+    let nowhere = Reached { addresses: Vec::new(), ..told.clone() };
+    assert!(refused(nowhere, files.len()).ends_with("has no address"));
+    let endless = Reached { prepared: Some(usize::MAX), ..told };
+    assert_eq!(refused(endless, files.len()), "files didn't come along");
 }
