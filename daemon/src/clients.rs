@@ -1,7 +1,7 @@
 //! The control socket and that of metrics, with those who are connected; and what they ask for.
 
 use crate::clock::HERTZ;
-use crate::control::{Answer, Client, MAX_CLIENTS, Request};
+use crate::control::{Answer, Client, MAX_CLIENTS, MAX_WAITING, Request};
 use crate::home::Home;
 use crate::listen;
 use crate::metrics;
@@ -181,8 +181,18 @@ pub fn attend(home: &mut Home, place: usize) {
     attended(home, place, done);
 }
 
-/// Has a change begin, for which the client waits unless it is done at once.
+/// Has a change begin, for which the client waits unless it is done at once. Some places are never
+/// waited at: who looks comes in, and so does the upgrade that helps against what doesn't end.
 fn begin(home: &mut Home, place: usize, request: Request) -> Result<()> {
+    let waiting = home.clients.all.iter().filter(|(_, client)| client.is_waiting).count();
+    if waiting >= MAX_WAITING && !matches!(request, Request::Upgrade(_)) {
+        let why = format!("{waiting} others wait for their changes; try again later");
+        let told = line(&Answer::Failed(vec![why]));
+        let client = home.clients.all.get_mut(place).context("nobody asks")?;
+        let told = told.and_then(|answer| client.answer(&answer));
+        attended(home, place, told);
+        return Ok(());
+    }
     if let Some(client) = home.clients.all.get_mut(place) {
         client.is_waiting = true;
         home.waits.remove(client.as_fd());

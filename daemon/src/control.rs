@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 
 /// Who may be connected at a time.
 pub const MAX_CLIENTS: usize = 16;
+/// Those of them that may wait for a change.
+pub const MAX_WAITING: usize = MAX_CLIENTS / 2;
 /// The longest request.
 const MAX_REQUEST: usize = 64 << 10;
 

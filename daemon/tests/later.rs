@@ -13,9 +13,11 @@ use front_end::driver::{FrontEnd, IN, OUT};
 use front_end::nbd_server::Server;
 use front_end::wire::Wire;
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
-use std::os::unix::net::UnixListener;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 const ONE: &str = "
 [disk.a]
@@ -181,6 +183,35 @@ fn a_client_that_leaves_has_nobody_wait() {
     let (removed, said) = end(begin(&daemon, &["remove", "none"]));
     assert!(!removed && said.contains("there is no such device"), "{said}");
     front.works();
+}
+
+/// As many as may come ask for changes behind one that doesn't end: who looks is let in, and so is
+/// the upgrade that helps.
+#[test]
+fn changes_that_wait_leave_room_for_an_upgrade() {
+    let mut daemon = Daemon::run(ONE);
+    let listener = UnixListener::bind(daemon.path("server")).expect("a socket");
+    std::fs::write(daemon.path("b.toml"), nbd(&daemon, "b")).expect("it is written");
+    let adding = begin(&daemon, &["add", &daemon.path("b.toml")]);
+    let (_silent, _) = listener.accept().expect("it comes");
+    let ask = || {
+        let mut socket = UnixStream::connect(daemon.path("control")).expect("it listens");
+        socket.write_all(b"\"reload\"\n").expect("it is sent");
+        socket
+    };
+    let waiting: Vec<_> = (0..7).map(|_| ask()).collect();
+    for _ in 0..9 {
+        let socket = ask();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).expect("it may");
+        let mut said = String::new();
+        BufReader::new(socket).read_line(&mut said).expect("it is answered");
+        assert!(said.contains("8 others wait for their changes"), "{said}");
+    }
+    assert_eq!(daemon.report()["devices"].as_array().map(Vec::len), Some(1));
+    daemon.upgrade();
+    assert!(!end(adding).0);
+    drop(waiting);
+    FrontEnd::at(&daemon, "a").works();
 }
 
 /// A daemon that may not have one file more says so, leaves nothing behind, and can be asked again.
