@@ -194,14 +194,7 @@ impl Home {
             Source::Kick(place) => self.rings.kicked(place),
             Source::Socket(place) => self.hear(place),
             Source::Door(device) => self.let_in(device),
-            Source::Signal => {
-                for signal in self.signals.take() {
-                    match signal {
-                        Signal::End => self.is_over = true,
-                        Signal::Reload => self.change(Origin::Signal, Request::Reload),
-                    }
-                }
-            }
+            Source::Signal => drop(self.is_to_end()),
             Source::Control => self.come(false),
             Source::Metrics => self.come(true),
             Source::Client(place) => clients::attend(self, place),
@@ -212,6 +205,17 @@ impl Home {
                 self.rings.collect_of(device);
             }
         }
+    }
+
+    /// Does what signals that came ask for. Has one said that this is the end?
+    pub(crate) fn is_to_end(&mut self) -> bool {
+        for signal in self.signals.take() {
+            match signal {
+                Signal::End => self.is_over = true,
+                Signal::Reload => self.change(Origin::Signal, Request::Reload),
+            }
+        }
+        self.is_over
     }
 
     /// Somebody comes to look or to change something.

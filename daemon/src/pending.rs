@@ -183,9 +183,12 @@ impl Home {
             Ok(Some((Found::Failed(why), _))) => self.done(Err(anyhow::Error::msg(why))),
             Ok(Some(found)) => self.done(Ok(found)),
             Err(error) => {
-                eprintln!("exitless-io: {error:#}: nothing is added or read again from now on");
                 self.waits.remove(opener);
                 self.pending.opener = None;
+                // A signal for all processes of a service ends that one, too: that is no news.
+                if !self.is_to_end() {
+                    eprintln!("exitless-io: {error:#}: nothing is added or read again from now on");
+                }
                 self.done(Err(error));
             }
         }

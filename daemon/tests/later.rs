@@ -12,7 +12,7 @@ use front_end::daemon::{Daemon, PROGRAM};
 use front_end::driver::{FrontEnd, IN, OUT};
 use front_end::nbd_server::Server;
 use front_end::wire::Wire;
-use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -131,7 +131,7 @@ fn what_stays_the_same_goes_on_wherever_it_is_named_from() {
 fn without_the_process_that_opens_files_all_goes_on() {
     let mut daemon = Daemon::run(ONE);
     let mut front = FrontEnd::at(&daemon, "a");
-    rustix::process::kill_process(daemon.opener(), Signal::KILL).expect("it runs");
+    kill_process(daemon.opener(), Signal::KILL).expect("it runs");
     daemon.wait_until_said("nothing is added or read again from now on", 1);
     front.works();
     let text = "[disk.b]\nram = \"1M\"\nsocket = \"b\"\n";
@@ -238,4 +238,25 @@ fn a_change_that_takes_too_many_files_fails_alone() {
     let (added, said) = add();
     assert!(added, "{said}");
     FrontEnd::at(&daemon, "b").works();
+}
+
+/// A signal for all processes of a service, or of a terminal, ends the one that opens files, too,
+/// and may end it first: that isn't said.
+#[test]
+fn an_end_of_all_is_no_news() {
+    let mut daemon = Daemon::run(ONE);
+    let mut front = FrontEnd::at(&daemon, "a");
+    let opener = daemon.opener();
+    daemon.signal(Signal::STOP);
+    kill_process(opener, Signal::INT).expect("it runs");
+    let state = || std::fs::read_to_string(format!("/proc/{opener}/stat")).expect("it is a child");
+    while !state().contains(") Z ") {
+        std::thread::yield_now();
+    }
+    daemon.signal(Signal::INT);
+    daemon.signal(Signal::CONT);
+    assert!(daemon.wait());
+    front.expect_end();
+    daemon.wait_until_said("the daemon ends", 1);
+    assert_eq!(daemon.said("nothing is added"), 0);
 }
