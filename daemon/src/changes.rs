@@ -33,7 +33,7 @@ impl Home {
     }
 
     /// Takes the ways out from switches that a plan doesn't say, and gives those that are missing.
-    /// One that is the same goes on, unless its TAP was removed.
+    /// One that is the same goes on, unless its TAP or interface was removed.
     pub fn keep_uplinks(&mut self, plan: &Plan) -> Vec<config::Uplink> {
         let uplinks = self.rings.served.uplinks.iter();
         let old = uplinks.filter(|(_, own)| own.is_gone() || !plan.uplinks.contains(own.asked()));
@@ -59,9 +59,7 @@ impl Home {
     fn remove_uplink(&mut self, place: usize) {
         let Served { uplinks, switches, .. } = &mut self.rings.served;
         let Some(uplink) = uplinks.try_remove(place) else { return };
-        if !uplink.is_gone() {
-            self.waits.remove(uplink.as_fd());
-        }
+        self.waits.remove(uplink.as_fd());
         if let Some(switch) = switches.get_mut(uplink.switch) {
             uplink.leave(switch);
         }

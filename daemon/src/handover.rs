@@ -126,7 +126,7 @@ fn write(home: &mut Home) -> Result<(Letter, Vec<OwnedFd>)> {
         });
     }
     let mut uplinks = Vec::new();
-    // One whose TAP was removed is nothing to go on with.
+    // One whose TAP or interface was removed is nothing to go on with.
     for (_, uplink) in rings.served.uplinks.iter().filter(|(_, uplink)| !uplink.is_gone()) {
         all.push(copy(uplink.as_fd())?);
         uplinks.push(uplink.asked().clone());

@@ -24,6 +24,7 @@ const LONGEST: usize = HEADER_BYTES + MAX_FRAME as usize + 4;
 pub struct Uplink {
     pub switch: usize,
     asked: config::Uplink,
+    /// The TAP was removed.
     is_gone: bool,
     port: PortNumber,
     to: To,
@@ -63,9 +64,12 @@ impl Uplink {
         &self.asked
     }
 
-    /// Its TAP was removed.
+    /// Its TAP or interface was removed.
     pub fn is_gone(&self) -> bool {
-        self.is_gone
+        match &self.to {
+            To::Tap { .. } => self.is_gone,
+            To::Interface(packets) => packets.is_gone(),
+        }
     }
 
     /// The switch has it no more.
@@ -99,7 +103,12 @@ impl Uplink {
             }
             To::Interface(packets) => {
                 for _ in 0..CALLS {
-                    let count = packets.receive().unwrap_or(0);
+                    let count = packets.receive().unwrap_or_else(|error| {
+                        // Once each time. It comes up by itself, unless it was removed.
+                        let switch = &self.asked.switch;
+                        eprintln!("exitless-io: uplink of {switch}: its interface: {error}");
+                        0
+                    });
                     (0..count).for_each(|at| arrived(switch, self.port, packets.came(at), now));
                     if count < FRAMES {
                         break;

@@ -327,12 +327,19 @@ fn as_root_ways_out_come_change_and_go_with_the_file() {
     make(&first);
     make(&second);
     let taps = [Interface(first.clone()), Interface(second.clone())];
-    ip(&["link", "add", &pair.0, "type", "veth", "peer", "name", &pair.1]);
-    let _pair = Interface(pair.0.clone());
-    for name in [&first, &second, &pair.0, &pair.1] {
-        bring_up(name);
-    }
-    wait_until_up(&pair.0);
+    let make_pair = |(near, far): &(String, String)| {
+        ip(&["link", "add", near, "type", "veth", "peer", "name", far]);
+        let pair = Interface(near.clone());
+        bring_up(near);
+        bring_up(far);
+        wait_until_up(near);
+        pair
+    };
+    let _pair = make_pair(&pair);
+    let lone = names('l');
+    let lone_pair = make_pair(&lone);
+    bring_up(&first);
+    bring_up(&second);
     // What interfaces take isn't given up where there is one at the start.
     let other = format!(
         "[network.other]\nsocket = \"other\"\nswitch = \"other\"\n\
@@ -383,6 +390,21 @@ fn as_root_ways_out_come_change_and_go_with_the_file() {
     assert!(!is_done && said.contains("uplink of lan: frames of the interface nosuch0"), "{said}");
     let (is_done, said) = reload(&toml("tap = \"lo\""));
     assert!(!is_done && said.contains("uplink of lan: the TAP lo can't be opened"), "{said}");
+    // An interface that is down comes up by itself; one that was removed is made anew.
+    let packet = toml(&format!("packet = \"{}\"", lone.0));
+    assert_eq!(reload(&packet), done());
+    reaches(&lone.1);
+    ip(&["link", "set", &lone.0, "down"]);
+    daemon.wait_until_said("uplink of lan: its interface: Network is down", 1);
+    bring_up(&lone.0);
+    wait_until_up(&lone.0);
+    reaches(&lone.1);
+    drop(lone_pair);
+    let _lone_pair = make_pair(&lone);
+    assert_eq!(reload(&packet), done());
+    reaches(&lone.1);
+    assert_eq!(reload(&tap(&first)), done());
+
     let without = toml("tap = 1").replace("[uplink.lan]\ntap = 1\n", "");
     assert_eq!(reload(&without), done());
     let mut peer = Peer::at_once(&first);

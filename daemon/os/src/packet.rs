@@ -8,6 +8,8 @@
 
 use crate::tap::interface_name;
 use rustix::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use std::io;
 use window::Span;
 
@@ -126,6 +128,13 @@ impl Packets {
     /// The socket, for another program.
     pub fn into_socket(self) -> OwnedFd {
         self.socket
+    }
+
+    /// Was the interface removed? One that is down may come up again. Nothing is sent: without a
+    /// header nothing would be.
+    pub fn is_gone(&self) -> bool {
+        let mut none = SendAncillaryBuffer::default();
+        sendmsg(&self.socket, &[], &mut none, SendFlags::DONTWAIT) == Err(Errno::NXIO)
     }
 
     /// Takes frames that came: how many, in one call.
