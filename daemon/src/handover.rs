@@ -30,6 +30,7 @@ use crate::passing::Passing;
 use crate::report::Numbers;
 use crate::socket::Socket;
 use crate::supervisor;
+use crate::uplink::Uplink;
 use anyhow::{Context as _, Result, bail};
 use rustix::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -126,8 +127,10 @@ fn write(home: &mut Home) -> Result<(Letter, Vec<OwnedFd>)> {
         });
     }
     let mut uplinks = Vec::new();
-    // One whose TAP or interface was removed is nothing to go on with.
-    for (_, uplink) in rings.served.uplinks.iter().filter(|(_, uplink)| !uplink.is_gone()) {
+    // One whose TAP was removed is nothing to go on with; of an interface the socket alone says
+    // that such may come, and it is made anew there.
+    let goes = |uplink: &Uplink| uplink.is_interface() || !uplink.is_gone();
+    for (_, uplink) in rings.served.uplinks.iter().filter(|(_, uplink)| goes(uplink)) {
         all.push(copy(uplink.as_fd())?);
         uplinks.push(uplink.asked().clone());
     }

@@ -101,7 +101,7 @@ impl Opener {
 
     /// Asks for something.
     pub fn ask(&self, wanted: &Wanted) -> Result<()> {
-        say(&self.0, wanted, &[])
+        say(&self.0, wanted, &[]).context("the process that opens files isn't asked")
     }
 
     /// The next answer, if it is there.
@@ -139,8 +139,8 @@ pub fn run() -> Result<()> {
         let (found, with) = find(wanted, &mut door)
             .unwrap_or_else(|error| (Found::Failed(format!("{error:#}")), Vec::new()));
         let with: Vec<_> = with.iter().map(AsFd::as_fd).collect();
-        let told = say(&socket, &found, &with);
-        if told.is_err() || matches!(found, Found::Failed(_)) {
+        let told = tell(&socket, found, &with);
+        if !matches!(told, Ok(true)) {
             door.iter().for_each(Door::close);
         }
         // Who asked is gone, and nobody else asks.
@@ -149,6 +149,15 @@ pub fn run() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Answers, with what was opened; or, if that can't be sent, with the reason: the system may have
+/// as many descriptors under way as it lets a user have. Was it opened and sent?
+fn tell(socket: &OwnedFd, found: Found, with: &[BorrowedFd<'_>]) -> Result<bool> {
+    let has_failed = matches!(found, Found::Failed(_));
+    let Err(error) = say(socket, &found, with) else { return Ok(!has_failed) };
+    say(socket, &Found::Failed(format!("what was opened can't be sent: {error:#}")), &[])?;
+    Ok(false)
 }
 
 fn find(wanted: Wanted, made: &mut Option<Door>) -> Result<(Found, Vec<OwnedFd>)> {
@@ -192,7 +201,7 @@ fn say(socket: &OwnedFd, what: &impl Serialize, with: &[BorrowedFd<'_>]) -> Resu
         match sendmsg(socket, &[IoSlice::new(&text)], &mut control, flags) {
             Ok(_) => return Ok(()),
             Err(Errno::INTR) => {}
-            Err(error) => return Err(error).context("the process that opens files is gone"),
+            Err(error) => return Err(error).context("the other process takes nothing"),
         }
     }
 }
@@ -231,4 +240,28 @@ fn hear<T: DeserializeOwned>(socket: &OwnedFd, flags: RecvFlags) -> Result<Optio
         false => Ok(with),
     };
     Ok(Some((what, with)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It isn't the end of all that is asked later.
+    #[test]
+    fn what_cant_be_sent_is_said() {
+        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+        let pair = socketpair(AddressFamily::UNIX, kind, flags, None);
+        let (ours, theirs) = pair.expect("two sockets");
+        let many = [theirs.as_fd(); 2 * DESCRIPTORS];
+        assert!(!tell(&theirs, Found::Uplink, &many).expect("it is heard"));
+        let heard = hear(&ours, RecvFlags::DONTWAIT).expect("it is there");
+        let Some((Found::Failed(why), _)) = heard else { panic!("it failed") };
+        assert!(why.contains("there are too many descriptors"), "{why}");
+        assert!(tell(&theirs, Found::Uplink, &many[..1]).expect("it is heard"));
+        let heard = hear::<Found>(&ours, RecvFlags::DONTWAIT).expect("it is there");
+        let with = heard.map(|(_, with)| with.map(|with| with.len()).ok());
+        assert_eq!(with, Some(Some(1)));
+        drop(ours);
+        assert!(tell(&theirs, Found::Uplink, &[]).is_err(), "nobody hears it");
+    }
 }

@@ -6,7 +6,7 @@
 
 use crate::build::{self, Entry};
 use crate::clients;
-use crate::config::{self, Out, Way};
+use crate::config::{self, Out, Plan, Way};
 use crate::control::{Answer, Request};
 use crate::disk::Data;
 use crate::home::Home;
@@ -156,15 +156,7 @@ impl Home {
     fn wanted(&self, need: &Need) -> Result<Wanted> {
         Ok(match need {
             Need::Text => Wanted::Text(self.file.clone().context("there is no file")?),
-            Need::Uplink(asked) => {
-                if matches!(asked.out, Out::Packet(_)) && self.pending.has_no_interfaces {
-                    bail!(
-                        "the calls for interfaces were given up, as there was none at the start; \
-                         restart the daemon"
-                    );
-                }
-                Wanted::Uplink(asked.clone())
-            }
+            Need::Uplink(asked) => Wanted::Uplink(asked.clone()),
             Need::Device(entry) => {
                 let listens = match entry.way() {
                     Way::Socket(path) => !self.handed.has(&self.folder.join(path)),
@@ -240,6 +232,7 @@ impl Home {
         let read = read.with_context(|| format!("{shown} can't be read"))?;
         let read = String::from_utf8(read).with_context(|| format!("{shown} isn't text"))?;
         Ok(match config::parse(&file, &read) {
+            Ok(plan) if !self.refused(&plan).is_empty() => (Vec::new(), self.refused(&plan)),
             Ok(plan) => {
                 let mut needs: Vec<_> =
                     self.keep_uplinks(&plan).into_iter().map(Need::Uplink).collect();
@@ -248,6 +241,20 @@ impl Home {
             }
             Err(wrong) => (Vec::new(), wrong.iter().map(ToString::to_string).collect()),
         })
+    }
+
+    /// What of a plan can't be done at all: then none of it is.
+    fn refused(&self, plan: &Plan) -> Vec<String> {
+        let uplinks = plan.uplinks.iter().filter(|_| self.pending.has_no_interfaces);
+        let interfaces = uplinks.filter(|asked| matches!(asked.out, Out::Packet(_)));
+        let sentence = |asked: &config::Uplink| {
+            format!(
+                "uplink of {}: the calls for interfaces were given up, as there was none at the \
+                 start; restart the daemon",
+                asked.switch
+            )
+        };
+        interfaces.map(sentence).collect()
     }
 
     fn add_opened(&mut self, entry: Entry, found: Given) -> Result<()> {

@@ -58,6 +58,16 @@ fn wait_until_up(name: &str) {
     ip(&["link", "set", name, "up"]);
 }
 
+/// Two interfaces that lead to each other, which take frames.
+fn make_pair((near, far): &(String, String)) -> Interface {
+    ip(&["link", "add", near, "type", "veth", "peer", "name", far]);
+    let pair = Interface(near.clone());
+    bring_up(near);
+    bring_up(far);
+    wait_until_up(near);
+    pair
+}
+
 const HOST: &str = "[host]\ncontrol = \"control\"\n";
 
 /// A network, one of VLAN 7, one of any address, and this way out.
@@ -236,11 +246,7 @@ fn as_root_a_tap_takes_and_gives_what_is_left_to_be_done() {
 #[ignore = "a step of its own in `exitless test`: it needs root"]
 fn as_root_an_interface_takes_and_gives_what_is_left_to_be_done() {
     let (name, other) = names('v');
-    ip(&["link", "add", &name, "type", "veth", "peer", "name", &other]);
-    let interface = Interface(name);
-    bring_up(&interface.0);
-    bring_up(&other);
-    wait_until_up(&interface.0);
+    let interface = make_pair(&(name, other.clone()));
     let daemon = Daemon::run(&networks(&format!("packet = \"{}\"", interface.0)));
     let mut peer = Peer::at(&other);
     try_both_ways(&daemon, &mut peer);
@@ -293,13 +299,10 @@ fn as_root_a_new_program_goes_on_with_ways_out() {
     let (tap, _) = names('u');
     ip(&["tuntap", "add", "mode", "tap", "name", &tap]);
     let _tap = Interface(tap.clone());
-    let (near, far) = names('w');
-    ip(&["link", "add", &near, "type", "veth", "peer", "name", &far]);
-    let _pair = Interface(near.clone());
-    for name in [&tap, &near, &far] {
-        bring_up(name);
-    }
-    wait_until_up(&near);
+    bring_up(&tap);
+    let both = names('w');
+    let mut pair = make_pair(&both);
+    let (near, far) = both.clone();
     for (out, other) in [(format!("tap = \"{tap}\""), &tap), (format!("packet = \"{near}\""), &far)]
     {
         let mut daemon = Daemon::run(&(networks(&out) + "[host]\ncontrol = \"control\"\n"));
@@ -314,6 +317,17 @@ fn as_root_a_new_program_goes_on_with_ways_out() {
             peer.send(&segments(0), &back);
             assert_eq!(a.receive_whole()[12..], back);
         }
+        if out.contains("packet") {
+            // The new one has interfaces though the only one is gone, and it is made anew.
+            drop(pair);
+            daemon.upgrade();
+            pair = make_pair(&both);
+            assert!(daemon.ask(&["reload"]).status.success());
+            let mut peer = Peer::at(other);
+            let long = tcp(FAR, mac(1), &data());
+            a.send_as(&segments(0), &long);
+            assert_eq!(peer.receive()[12..], long);
+        }
     }
 }
 
@@ -327,14 +341,6 @@ fn as_root_ways_out_come_change_and_go_with_the_file() {
     make(&first);
     make(&second);
     let taps = [Interface(first.clone()), Interface(second.clone())];
-    let make_pair = |(near, far): &(String, String)| {
-        ip(&["link", "add", near, "type", "veth", "peer", "name", far]);
-        let pair = Interface(near.clone());
-        bring_up(near);
-        bring_up(far);
-        wait_until_up(near);
-        pair
-    };
     let _pair = make_pair(&pair);
     let lone = names('l');
     let lone_pair = make_pair(&lone);
@@ -428,6 +434,13 @@ fn an_interface_comes_later_where_there_was_one_at_the_start() {
     let said = daemon.ask(&["reload"]).stderr;
     let said = String::from_utf8_lossy(&said).into_owned();
     assert!(said.contains("uplink of lan: the calls for interfaces were given up"), "{said}");
+    // Nothing else of such a file is done, either: what it takes away is served on.
+    let more = "[network.more]\nsocket = \"more\"\nswitch = \"lan\"\n";
+    let moved = networks("packet = \"lo\"").replace("[network.any]", "[network.other]");
+    daemon.rewrite(&(moved + more + HOST));
+    assert!(!daemon.ask(&["reload"]).status.success());
+    let devices = daemon.report()["devices"].as_array().cloned().expect("they are there");
+    assert_eq!(devices.iter().map(|device| &device["name"]).collect::<Vec<_>>(), ["a", "b", "any"]);
 }
 
 #[test]
