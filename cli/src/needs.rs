@@ -110,6 +110,14 @@ pub fn storage_daemon(cx: &Context) -> Result<()> {
     })
 }
 
+/// A program that no package has.
+pub fn program(name: &str) -> Result<()> {
+    if !on_path(name) {
+        bail!("{name} isn't on PATH, and no package has it");
+    }
+    Ok(())
+}
+
 /// DPDK's testpmd with its driver for vhost, which the daemon's switch is compared with.
 pub fn testpmd(cx: &Context) -> Result<()> {
     install(cx, "testpmd", || {

@@ -7,6 +7,7 @@ use crate::device::{Device, Kind, Port};
 use crate::disk::{Data, Disk};
 use crate::door::Door;
 use crate::rings::Rings;
+use crate::storage::Access;
 use crate::supervisor::Handed;
 use crate::uplink::Uplink;
 use anyhow::{Context as _, Result};
@@ -51,7 +52,7 @@ impl Entry {
     pub fn backing(&self) -> String {
         match self {
             Entry::Disk(disk) => match &disk.backing {
-                Backing::File(path) => path.display().to_string(),
+                Backing::File { path, .. } => path.display().to_string(),
                 Backing::Nbd(server) => server.uri.clone(),
                 Backing::Ram(_) => "ram".into(),
                 Backing::Null(_) => "null".into(),
@@ -143,8 +144,13 @@ pub fn uplink(
 fn open(disk: &config::Disk, data: Option<Data>) -> Result<Disk> {
     let config::Disk { queues, read_only, packed, serial, .. } = disk;
     let opened = match (&disk.backing, data) {
-        (Backing::File(path), None) => Disk::file(path, *queues, *read_only)?,
-        (Backing::File(path), Some(data)) => Disk::opened_file(path, data, *queues, *read_only)?,
+        (Backing::File { path, page_cache }, None) => {
+            let access = Access { read_only: *read_only, page_cache: *page_cache };
+            Disk::file(path, access, *queues)?
+        }
+        (Backing::File { path, .. }, Some(data)) => {
+            Disk::opened_file(path, data, *queues, *read_only)?
+        }
         (Backing::Nbd(server), data) => Disk::nbd(server, data, *queues, *read_only)?,
         (Backing::Ram(bytes), None) => Disk::ram(*bytes, *queues, *read_only)?,
         (Backing::Ram(bytes), Some(data)) => {

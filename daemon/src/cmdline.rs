@@ -34,6 +34,7 @@ The file says, one table for each device:
   front_ends = 1
   # timeout = \"300s\"        # nbd: a server that is silent for so long while it is asked is lost
   # tls = { ca = \"ca.pem\", certificate = \"own.pem\", key = \"own.key\" }   # nbds://, in PEM
+  # page_cache = true       # a file: whole pages don't go around the page cache
   packed = false            # true: packed rings are offered, too
   weight = 100              # its part of the thread under load
   limit = { iops = 20000, rate = \"100M/s\", burst = \"100ms\" }
@@ -163,6 +164,9 @@ pub struct DiskArguments {
     /// The guest may not write.
     #[arg(long)]
     read_only: bool,
+    /// A file is read and written through the page cache. Without, whole pages go around it.
+    #[arg(long, requires = "file")]
+    page_cache: bool,
     /// Offer packed rings, too.
     #[arg(long)]
     packed: bool,
@@ -252,7 +256,7 @@ impl DiskArguments {
         let backing = match (*null, *ram, file.clone(), nbd.clone()) {
             (Some(bytes), ..) => Backing::Null(bytes),
             (_, Some(bytes), ..) => Backing::Ram(bytes),
-            (_, _, Some(path), _) => Backing::File(path),
+            (_, _, Some(path), _) => Backing::File { path, page_cache: self.page_cache },
             (.., Some(uri)) => Backing::Nbd(self.server.server(&uri)?),
             _ => bail!("say what keeps the disk: --null, --ram, --file or --nbd"),
         };

@@ -13,7 +13,7 @@ use std::path::Path;
 use window::ALIGNMENT;
 
 use crate::config::{Backing, Server};
-use crate::storage::{FileStore, NbdStore, Opened, Reached, Store, open};
+use crate::storage::{Access, FileStore, NbdStore, Opened, Reached, Store, open};
 
 /// Sectors of a discard or write-zeroes request at most: 1 GiB, done piece by piece.
 const RANGE: u32 = 1 << 21;
@@ -67,8 +67,9 @@ impl Disk {
     }
 
     /// A disk that is a file or block device.
-    pub fn file(path: &Path, queues: u16, read_only: bool) -> Result<Disk> {
-        let file = FileStore::open(path, read_only)?;
+    pub fn file(path: &Path, access: Access, queues: u16) -> Result<Disk> {
+        let file = FileStore::open(path, access)?;
+        let read_only = access.read_only;
         let (name, bytes) = (path.display().to_string(), file.size());
         Self::new(name, bytes, queues, read_only, Store::File(Box::new(file)))
     }
@@ -200,8 +201,9 @@ impl Disk {
 /// In a sentence.
 pub fn opened(backing: &Backing, read_only: bool) -> Result<Option<Data>> {
     match backing {
-        Backing::File(path) => {
-            let Opened { file, direct, size, .. } = open(path, read_only)?;
+        Backing::File { path, page_cache } => {
+            let access = Access { read_only, page_cache: *page_cache };
+            let Opened { file, direct, size, .. } = open(path, access)?;
             let files = [Some(file), direct.map(|(file, ..)| file)];
             let files = files.into_iter().flatten().map(OwnedFd::from).collect();
             Ok(Some(Data { size, files, has_failed: false, server: None }))

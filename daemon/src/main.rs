@@ -190,7 +190,7 @@ fn folders(file: &Path, plan: &Plan, entries: &[Entry]) -> Folders {
     for entry in entries {
         folders.sockets.insert(folder(entry.way().path()));
         match entry {
-            Entry::Disk(config::Disk { backing: Backing::File(path), .. }) => {
+            Entry::Disk(config::Disk { backing: Backing::File { path, .. }, .. }) => {
                 folders.write.insert(folder(path));
             }
             Entry::Disk(config::Disk { backing: Backing::Nbd(server), .. }) => {

@@ -27,6 +27,10 @@ const DISK: &Words = &[
         "it stands in a table: limit = { iops = 20000, rate = \"100M/s\", burst = \"100ms\" }",
     ),
     (&["readonly", "ro"], "it is `read_only`"),
+    (
+        &["cache", "direct", "o_direct"],
+        "whole pages go around the page cache, if not page_cache = true",
+    ),
     (&["coalesce", "polled", "latency", "offset"], "only a plan of the hypervisor has that"),
 ];
 const NETWORK: &Words = &[

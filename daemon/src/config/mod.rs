@@ -56,7 +56,11 @@ impl Way {
 /// What keeps a disk's data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Backing {
-    File(PathBuf),
+    File {
+        path: PathBuf,
+        /// Whole pages go through the page cache, too.
+        page_cache: bool,
+    },
     Nbd(Server),
     Ram(u64),
     Null(u64),

@@ -11,7 +11,7 @@ use std::path::Path;
 use toml::de::DeTable;
 
 pub(super) const ROOT: [&str; 4] = ["disk", "network", "uplink", "host"];
-pub(super) const DISK: [&str; 15] = [
+pub(super) const DISK: [&str; 16] = [
     "file",
     "nbd",
     "tls",
@@ -22,6 +22,7 @@ pub(super) const DISK: [&str; 15] = [
     "connect",
     "queues",
     "read_only",
+    "page_cache",
     "packed",
     "serial",
     "front_ends",
@@ -173,11 +174,13 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
         let (mut queues, mut read_only, mut serial) = (1, false, name.clone());
         serial.truncate(SERIAL_BYTES);
         let (mut front_ends, mut limits, mut packed) = (1, Limits::default(), false);
-        let (mut uri, mut secret, mut silence) = (None, None, None);
+        let (mut uri, mut secret, mut silence, mut cached) = (None, None, None, None);
         for (key, field) in self.fields() {
             let size = || field.read("a size in quotes, such as \"1G\"", parse_size);
             let known = match key.get_ref().as_ref() {
-                "file" => field.path("web.img").map(|path| backings.push(Backing::File(path))),
+                "file" => field
+                    .path("web.img")
+                    .map(|path| backings.push(Backing::File { path, page_cache: false })),
                 "nbd" => {
                     let needed = "an address in quotes, such as \"nbd://server/export\"";
                     let read = field.read(needed, |text| match nbd::Uri::parse(text) {
@@ -197,6 +200,7 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
                     field.number(needed, 1..=MAX_QUEUES).map(|n| queues = n as u16)
                 }
                 "read_only" => field.flag().map(|flag| read_only = flag),
+                "page_cache" => field.flag().map(|flag| cached = Some(flag)),
                 "packed" => field.flag().map(|flag| packed = flag),
                 "serial" => {
                     field.read("a text in quotes, such as \"disk1\"", text).map(|s| serial = s)
@@ -232,7 +236,7 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
             }
             None => {}
         }
-        let [backing] = <[Backing; 1]>::try_from(backings)
+        let [mut backing] = <[Backing; 1]>::try_from(backings)
             .map_err(|said| {
                 self.note(if said.is_empty() {
                     "nothing keeps it; give `file`, `nbd`, `ram` or `null`, such as file = \"web.img\""
@@ -241,6 +245,14 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
                 });
             })
             .ok()?;
+        match (&mut backing, cached) {
+            (Backing::File { page_cache, .. }, Some(flag)) => *page_cache = flag,
+            (_, Some(_)) => {
+                self.note("`page_cache` is for `file` alone; leave it out");
+                return None;
+            }
+            (_, None) => {}
+        }
         let way = way?;
         Some(Disk { name, backing, way, queues, read_only, packed, serial, front_ends, limits })
     }

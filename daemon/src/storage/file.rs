@@ -9,7 +9,7 @@
 //! ways but by a guest that writes the same sectors twice at a time. What is under way is bounded.
 
 use super::MOST;
-use super::open::{Opened, open, taken_over};
+use super::open::{Access, Opened, open, taken_over};
 use anyhow::{Result, bail};
 use blk::{Completion, Failure, Operation, SECTOR, Submitted, Token};
 use daemon_os::{Task, Uring, read_at, write_at};
@@ -50,13 +50,13 @@ impl FileStore {
     /// # Errors
     ///
     /// In a sentence.
-    pub fn open(path: &Path, read_only: bool) -> Result<FileStore> {
-        Self::with(path, read_only, true)
+    pub fn open(path: &Path, access: Access) -> Result<FileStore> {
+        Self::with(path, access, true)
     }
 
     /// With io_uring or without.
-    pub fn with(path: &Path, read_only: bool, by_ring: bool) -> Result<FileStore> {
-        Self::of(path, open(path, read_only)?, by_ring)
+    pub fn with(path: &Path, access: Access, by_ring: bool) -> Result<FileStore> {
+        Self::of(path, open(path, access)?, by_ring)
     }
 
     /// Files that another program opened and locked, of this many bytes then; for it they had

@@ -21,7 +21,7 @@ mod tls;
 
 pub use self::nbd::{NbdStore, Reached};
 pub use file::FileStore;
-pub use open::{Opened, open};
+pub use open::{Access, Opened, open};
 
 use crate::arrivals::Begun;
 use anyhow::{Result, bail};

@@ -28,16 +28,24 @@ pub struct Opened {
     pub is_regular: bool,
 }
 
+/// How it is accessed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    pub read_only: bool,
+    /// All of it goes through the page cache; else only what can't go around.
+    pub page_cache: bool,
+}
+
 /// Opens it.
 ///
 /// # Errors
 ///
 /// In a sentence: it isn't there, isn't a file, can't be opened, is in use.
-pub fn open(path: &Path, read_only: bool) -> Result<Opened> {
+pub fn open(path: &Path, access: Access) -> Result<Opened> {
     let shown = path.display();
     let open = |flags: OFlags| {
         let mut options = File::options();
-        options.read(true).write(!read_only).custom_flags(flags.bits() as i32).open(path)
+        options.read(true).write(!access.read_only).custom_flags(flags.bits() as i32).open(path)
     };
     let file = match open(OFlags::empty()) {
         Ok(file) => file,
@@ -50,8 +58,9 @@ pub fn open(path: &Path, read_only: bool) -> Result<Opened> {
     }
     // Of block devices the metadata doesn't say it.
     let size = seek(&file, SeekFrom::End(0)).with_context(|| format!("{shown} has no size"))?;
-    lock_it(path, &file, !read_only)?;
-    let direct = alignment(&file).and_then(|(memory, offset)| {
+    lock_it(path, &file, !access.read_only)?;
+    let around = alignment(&file).filter(|_| !access.page_cache);
+    let direct = around.and_then(|(memory, offset)| {
         open(OFlags::DIRECT).ok().map(|direct| (direct, memory, offset))
     });
     Ok(Opened { file, direct, size, is_regular: kind.is_file() })

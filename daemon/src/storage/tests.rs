@@ -1,6 +1,6 @@
 //! A file as a store, by io_uring and by calls that wait, against what is in the file.
 use super::file::goes_direct;
-use super::{FileStore, Store};
+use super::{Access, FileStore, Store};
 use blk::{Backend as _, Failure, Operation, Submitted, Token};
 use daemon_os::Mapping;
 use std::path::Path;
@@ -23,10 +23,13 @@ fn run(store: &mut Store, operation: Operation<'_>) -> Result<(), Failure> {
 }
 
 fn both(test: fn(&mut Store, &Path)) {
-    for by_ring in [true, false] {
+    for (by_ring, page_cache) in [(true, false), (true, true), (false, false)] {
         let file = tempfile::NamedTempFile::new_in(".").expect("a file");
         file.as_file().set_len(1 << 20).expect("it grows");
-        let store = FileStore::with(file.path(), false, by_ring).expect("it opens");
+        let access = Access { page_cache, ..Access::default() };
+        let store = FileStore::with(file.path(), access, by_ring).expect("it opens");
+        // A second descriptor is that of direct I/O, if the file can be accessed so.
+        assert!(!page_cache || store.copies().expect("they are few").len() == 1);
         test(&mut Store::File(Box::new(store)), file.path());
     }
 }
@@ -119,7 +122,7 @@ fn only_whole_pages_go_around_the_page_cache() {
 fn a_file_is_full() {
     let file = tempfile::NamedTempFile::new_in(".").expect("a file");
     file.as_file().set_len(1 << 20).expect("it grows");
-    let mut store = FileStore::with(file.path(), false, true).expect("it opens");
+    let mut store = FileStore::with(file.path(), Access::default(), true).expect("it opens");
     let memory = Mapping::anonymous(4096).expect("memory");
     let into = [memory.span().expect("all of it")];
     let read = Operation::Read { sector: 0, into: &into };

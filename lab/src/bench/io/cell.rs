@@ -1,8 +1,7 @@
 //! A load, and what each server made of it.
 
 use super::{
-    nets,
-    peer::{Back, Peer},
+    peer::{Back, Peer, Start},
     started::{LOAD_CORE, SERVER_CORE, Started, pinned as pinned_words},
 };
 use crate::server;
@@ -110,13 +109,14 @@ impl Programs {
     }
 
     /// What the figures are of, a sentence each.
-    pub fn versions(&self) -> Vec<String> {
-        let first = |program: &Path| {
-            let said = Command::new(program).arg("--version").output().ok()?;
-            Some(String::from_utf8_lossy(&said.stdout).lines().next()?.to_owned())
-        };
-        let storage = first(Path::new(Peer::StorageDaemon.name()));
-        first(&self.daemon).into_iter().chain(storage).chain(nets::version()).collect()
+    pub fn versions(&self, peers: &[Peer]) -> Vec<String> {
+        peers.iter().filter_map(|peer| peer.version(&self.daemon)).collect()
+    }
+
+    fn start(&self, peer: Peer, wrap: &[String], load: Load, folder: &Path) -> Result<Started> {
+        let (back, clients) = (load.back, load.clients);
+        let start = Start { wrap, daemon: &self.daemon, back, clients, folder };
+        peer.start(&start).with_context(|| peer.name())
     }
 
     fn load(&self, arguments: &[String]) -> Result<Figures> {
@@ -176,12 +176,8 @@ pub fn measure(
     let folder = tempfile::tempdir().context("no directory for temporary files")?;
     let mut pinned = programs.wrap.clone();
     pinned.extend(pinned_words());
-    let start = |peer: Peer, wrap: &[String]| {
-        peer.start(wrap, &programs.daemon, load.back, load.clients, folder.path())
-            .with_context(|| peer.name())
-    };
     let mut cells: Vec<Cell> = Vec::new();
-    for peer in peers.iter().filter(|peer| peer.serves(load.back)) {
+    for peer in peers.iter().filter(|peer| peer.serves(load.back, load.clients)) {
         cells.push(Cell { load, peer: *peer, runs: Vec::new(), instructions: None });
     }
     for _ in 0..runs {
@@ -190,7 +186,7 @@ pub fn measure(
                 bail!("stopped");
             }
             // Anew for each run: one that is idle would poll beside the other.
-            let started = start(cell.peer, &pinned)?;
+            let started = programs.start(cell.peer, &pinned, load, folder.path())?;
             let figures = programs.load(&words(load, &started, time, u64::MAX));
             cell.runs.push(figures.with_context(|| format!("{}, {load}", cell.peer.name()))?);
             started.server.kill()?;
@@ -221,7 +217,7 @@ fn counted(
     let below = ["valgrind", "--quiet", "--tool=callgrind", &option];
     let below = pinned.into_iter().chain(below).map(str::to_owned).collect();
     let wrap = [programs.wrap.clone(), below].concat();
-    let started = peer.start(&wrap, &programs.daemon, load.back, load.clients, folder)?;
+    let started = programs.start(peer, &wrap, load, folder)?;
     let figures = programs.load(&words(load, &started, FOR_EVER, requests))?;
     started.server.end()?;
     let text = fs::read_to_string(&out).context("callgrind wrote nothing")?;

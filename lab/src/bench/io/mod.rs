@@ -6,7 +6,6 @@
 //! kernel, and includes polling.
 
 mod cell;
-mod nets;
 mod output;
 mod peer;
 mod started;
@@ -27,7 +26,7 @@ pub struct Args {
     #[arg(long)]
     quick: bool,
     /// What keeps the disks' data; or a network
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "null,ram,file,nbd,net")]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "null,ram,file,direct,nbd,net")]
     back: Vec<Back>,
     /// Bytes of a network's frames; those beyond 1514 are TCP segments that may be cut
     #[arg(long, value_delimiter = ',', default_value = "64,1514,16384,65536", value_parser = between(60, 65536))]
@@ -58,8 +57,8 @@ pub struct Args {
 pub fn run(args: &Args, cx: &Context) -> Result<()> {
     let files = args.files.claim(output::NAME)?;
     let mut peers = vec![Peer::Daemon];
-    for peer in [Peer::StorageDaemon, Peer::Testpmd] {
-        if args.back.iter().any(|back| peer.serves(*back)) {
+    for peer in Peer::ALL.into_iter().filter(|peer| *peer != Peer::Daemon) {
+        if args.back.iter().any(|back| peer.serves(*back, 1)) {
             match peer.missing(cx) {
                 None => peers.push(peer),
                 Some(sentence) => {
@@ -100,7 +99,7 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
     }
     let blocks = output::blocks(&cells, &echoes, args.instructions);
     println!("\n{}", text::blocks(&blocks));
-    let page = html::page(&output::page(blocks, programs.versions()));
+    let page = html::page(&output::page(blocks, programs.versions(&peers)));
     files.write(&output::rows(&cells, &echoes), &page)
 }
 
@@ -126,6 +125,9 @@ pub fn smoke(cx: &Context) -> Result<()> {
     if !served || !called {
         bail!("the daemon below a load: {cells:?}");
     }
-    html::page(&output::page(output::blocks(&cells, &[], false), programs.versions()));
+    html::page(&output::page(
+        output::blocks(&cells, &[], false),
+        programs.versions(&[Peer::Daemon]),
+    ));
     Ok(())
 }

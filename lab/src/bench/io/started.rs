@@ -1,7 +1,12 @@
 //! A server that runs, and which core is whose.
 
 use crate::server::Server;
-use std::path::PathBuf;
+use anyhow::{Context as _, Result, bail};
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
 use tempfile::TempDir;
 
 /// The core of a server, and of what is behind it.
@@ -34,4 +39,31 @@ impl Started {
     pub fn before(behind: Option<Server>, server: Server, sockets: Vec<PathBuf>) -> Started {
         Started { server, sockets, memory: None, _behind: behind }
     }
+}
+
+/// Does for a thread that runs what the words before the core would have done for its program: it
+/// becomes one of real time, or nothing.
+pub fn raise(wrap: &[String], process: u32, name: &str) -> Result<()> {
+    let Some([program, policy @ .., priority]) = wrap.strip_suffix(&pinned()) else {
+        return Ok(());
+    };
+    let thread = thread(process, name)?.to_string();
+    let mut raise = Command::new(program);
+    raise.args(policy).args(["-p", priority, &thread]);
+    if !raise.stdout(Stdio::null()).status()?.success() {
+        bail!("the thread {name} can't be one of real time");
+    }
+    Ok(())
+}
+
+/// The number of a process's thread.
+fn thread(process: u32, name: &str) -> Result<u32> {
+    for thread in fs::read_dir(format!("/proc/{process}/task"))? {
+        let folder = thread?.path();
+        if fs::read_to_string(folder.join("comm"))?.trim_end() == name {
+            let number = folder.file_name().context("a thread has a number")?;
+            return Ok(number.to_string_lossy().parse()?);
+        }
+    }
+    bail!("the server has no thread {name}")
 }
