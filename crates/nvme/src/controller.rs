@@ -331,9 +331,14 @@ impl<R: Registers> Controller<R> {
         let made = self.slots.begin(ask.operation(bounce), cuts.len());
         let mut made = made.ok_or(Refused::IMPOSSIBLE)?;
         self.statistics.copied += 1;
-        self.push_all(ask, &mut made, first, &[buffer], &cuts, durable)
+        let pushed = self.push_all(ask, &mut made, first, &[buffer], &cuts, durable);
+        if pushed.is_err() {
+            self.bounces.done(bounce, false);
+        }
+        pushed
     }
 
+    /// The commands of an operation: all of them, none, or some of one that fails then.
     #[inline]
     fn push_all(
         &mut self,
@@ -345,19 +350,30 @@ impl<R: Registers> Controller<R> {
         durable: Option<bool>,
     ) -> Result<(), Refused> {
         let namespace = &ask.namespace;
+        let mut left = cuts.len();
         for cut in cuts {
             let list = self.slots.next_slot().and_then(|slot| self.shared.list(slot));
-            let list = list.ok_or(Refused::IMPOSSIBLE)?;
-            let prps = prp::entries(spans, cut, &list).ok_or(Refused::IMPOSSIBLE)?;
+            let prps = list.and_then(|list| prp::entries(spans, cut, &list));
+            let Some(prps) = prps else { return self.give_up(made, left) };
             let count = cut.bytes >> namespace.block_shift;
             let command = match durable {
                 None => Command::read(namespace.id, first, count, prps),
                 Some(durable) => Command::write(namespace.id, first, count, prps, durable),
             };
-            self.push(ask, made, command)?;
+            if self.push(ask, made, command).is_err() {
+                return self.give_up(made, left);
+            }
+            left -= 1;
             first += u64::from(count);
         }
         Ok(())
+    }
+
+    /// So many commands of an operation can't be made, which the checks before exclude: what the
+    /// others have is the controller's until they have ended.
+    #[cold]
+    fn give_up(&mut self, made: &crate::slots::Operation, left: usize) -> Result<(), Refused> {
+        if self.slots.give_up(made, left) { Ok(()) } else { Err(Refused::IMPOSSIBLE) }
     }
 
     #[inline]

@@ -86,7 +86,8 @@ fn whole(cut: Cut, block: u32) -> Option<Cut> {
 }
 
 /// The PRP entries of a cut. Those of the third page on, and the second one's then, go into `list`.
-/// Nothing if they don't fit there, which can't be for what the crate asks for.
+/// Nothing if they don't fit there, or aren't as many as the controller takes for so many bytes,
+/// which can't be for what [`cut`] gives: it would take what comes next for addresses.
 #[inline]
 pub fn entries(spans: &[Span], cut: &Cut, list: &Span) -> Option<Prps> {
     if let [span] = spans {
@@ -108,16 +109,16 @@ fn entries_otherwise(spans: &[Span], cut: &Cut, list: &Span) -> Option<Prps> {
     let mut prps = Prps::default();
     let (mut left, mut skip) = (u64::from(cut.bytes), u64::from(cut.at));
     let mut count = 0;
-    // Where the data so far ends. What goes on there, within a page, has that page's entry; the
-    // same page may come again, which takes another one.
-    let mut reached = None;
+    // Where the data so far ends: from there on there is a new page's entry, or, within a page, the
+    // same one goes on. The same page may come again, which takes another one.
+    let mut reached = 0;
     for span in spans.get(cut.span as usize..)? {
         let mut at = span.dma() + skip;
         let end = at + (span.len() - skip).min(left);
         left -= end - at;
         skip = 0;
         while at < end {
-            if reached != Some(at) || at.is_multiple_of(PAGE) {
+            if (reached | at).is_multiple_of(PAGE) || count == 0 {
                 match count {
                     0 => prps.first = at,
                     1 => {
@@ -130,12 +131,16 @@ fn entries_otherwise(spans: &[Span], cut: &Cut, list: &Span) -> Option<Prps> {
                     }
                 }
                 count += 1;
+            } else if reached != at {
+                return None;
             }
             at = end.min((at / PAGE + 1) * PAGE);
-            reached = Some(at);
+            reached = at;
         }
         if left == 0 {
-            return Some(prps);
+            // What the controller goes by: the first one's offset, and the bytes.
+            let taken = (prps.first % PAGE + u64::from(cut.bytes)).div_ceil(PAGE);
+            return (count == taken).then_some(prps);
         }
     }
     None
@@ -224,6 +229,27 @@ mod tests {
             let found = data(&window, prps, one.bytes.into());
             assert_eq!(flat(found), flat(of.iter().copied()), "{of:x?}");
         }
+    }
+
+    /// Where spans are parted wrongly there are entries that no controller takes as they are meant.
+    #[test]
+    fn data_that_no_command_can_have_has_no_entries() {
+        let memory = Memory::new(&[(0, 1 << 20)], 0);
+        let window = memory.window();
+        let list = window.span((1 << 20) - LIST, LIST).unwrap();
+        let of = |of: &[(u64, u64)]| {
+            let bytes = of.iter().map(|(_, len)| *len as u32).sum();
+            entries(&spans(&window, of), &Cut { span: 0, at: 0, bytes }, &list)
+        };
+        // Pages that end early, begin late, or both.
+        assert_eq!(None, of(&[(0x3000, 4096), (0x5000, 512), (0x7000, 4096)]));
+        assert_eq!(None, of(&[(0x3000, 4096), (0x5000, 4000), (0x7000, 4000)]));
+        assert_eq!(None, of(&[(0x3000, 4096), (0x5200, 3584)]));
+        assert_eq!(None, of(&[(0x3000, 512), (0x3000, 512)]));
+        // More bytes than there are.
+        let spans = spans(&window, &[(0x3000, 4096), (0x5000, 4096)]);
+        assert_eq!(None, entries(&spans, &Cut { span: 0, at: 0, bytes: 12288 }, &list));
+        assert_eq!(None, entries(&spans, &Cut { span: 2, at: 0, bytes: 4096 }, &list));
     }
 
     proptest! {

@@ -152,6 +152,19 @@ impl Slots {
         Some(id)
     }
 
+    /// Of its commands so many won't come after all, which fails it: it ends when the others do.
+    /// False: none of them was handed out, and there is no operation.
+    #[cold]
+    pub fn give_up(&mut self, operation: &Operation, count: usize) -> bool {
+        if operation.given
+            && let Some(slot) = self.slots.get_mut(usize::from(operation.first))
+        {
+            slot.left = slot.left.saturating_sub(count as u8);
+            slot.operation.result = Err(Failure::Io);
+        }
+        operation.given
+    }
+
     /// A command's completion. `Err`: nobody waits for it. `Ok(Some)`: its operation is over.
     #[inline]
     pub fn complete(
@@ -291,6 +304,26 @@ mod tests {
             }
             prop_assert_eq!(0, slots.used());
         }
+    }
+
+    #[test]
+    fn what_is_given_up_ends_with_the_commands_that_it_has() {
+        let mut slots = Slots::new();
+        slots.add_disk();
+        let mut begun = slots.begin(operation(0, 7), 4).unwrap();
+        assert!(!slots.give_up(&begun, 4));
+        assert_eq!(0, slots.used());
+        let mut begun_again = slots.begin(operation(0, 8), 4).unwrap();
+        let [first, second] = [(); 2].map(|()| slots.next(&mut begun_again, 0, 0).unwrap());
+        assert!(slots.give_up(&begun_again, 2));
+        assert_eq!(Ok(None), slots.complete(second, Ok(())));
+        let ended = Ended { result: Err(Failure::Io), ..operation(0, 8) };
+        assert_eq!(Ok(Some(ended)), slots.complete(first, Ok(())));
+        assert_eq!(0, slots.used());
+        // The first one's place isn't marked by what never began.
+        begun = slots.begin(operation(0, 9), 1).unwrap();
+        let id = slots.next(&mut begun, 0, 0).unwrap();
+        assert_eq!(Ok(Some(operation(0, 9))), slots.complete(id, Ok(())));
     }
 
     #[test]
