@@ -103,9 +103,10 @@ impl Mailbox {
 
     /// As [`Mailbox::new`] makes it. Only while no vCPU of the VM runs.
     pub fn restart(&self, boot_processor: bool) {
-        self.take_inbox(request::INBOX, |_, _| {});
         // That one is other VMs': the core they share looks for them.
         self.done(!request::RESCHEDULE);
+        // Emptied last: what a device sends meanwhile isn't left there without a request.
+        self.take_inbox(request::INBOX, |_, _| {});
         self.startup.store(at_first(boot_processor).bits(), Ordering::Release);
     }
 

@@ -392,6 +392,23 @@ fn variant_an_inbox_emptied_before_its_request_is_done() {
     two_post(Wrong::EmptiesFirst, [0x41, 0x81]);
 }
 
+/// A device's interrupt arrives while the VM begins anew: it is gone, or its request stands.
+#[test]
+fn no_vector_is_left_without_its_request() {
+    check(PREEMPTIONS, || {
+        let core = Core::new(true, 1, Wrong::Nothing);
+        let device = {
+            let core = core.clone();
+            thread::spawn(move || core.post(0x41))
+        };
+        core.mailbox.restart(true);
+        device.join().unwrap();
+        let is_there = core.mailbox.inbox[1].load(Ordering::Acquire) != 0;
+        let asked = core.mailbox.requests() & request::INBOX != 0;
+        assert!(asked || !is_there, "a vector waits for the next one of its word");
+    });
+}
+
 #[test]
 fn a_vcpu_that_waits_is_woken_once() {
     two_start(Wrong::Nothing);
