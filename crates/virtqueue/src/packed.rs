@@ -107,19 +107,21 @@ impl<const N: usize> PackedQueue<N> {
 
     #[inline]
     pub(crate) fn take(&mut self, window: &Window, chain: &mut Chain) -> Result<bool, Broken> {
-        self.take_noting(window, chain, |_| ())
+        self.take_noting(window, chain, 0, |_| ())
     }
 
-    /// The same, and `note` is told each descriptor that is read in the ring.
+    /// The same, and `note` is told each descriptor that is read in the ring; so many fewer than
+    /// the ring has place for, as they are `kept`.
     #[inline]
     pub(crate) fn take_noting(
         &mut self,
         window: &Window,
         chain: &mut Chain,
+        kept: u16,
         note: impl FnMut(&Packed),
     ) -> Result<bool, Broken> {
         let Some(first) = self.first_available()? else { return Ok(false) };
-        self.take_any(window, first, chain, note)?;
+        self.take_any(window, first, chain, kept, note)?;
         Ok(true)
     }
 
@@ -136,16 +138,17 @@ impl<const N: usize> PackedQueue<N> {
     }
 
     /// Takes the chain that begins with this descriptor. `note` is told each one that is read in
-    /// the ring.
+    /// the ring, whose places are fewer by those `kept`.
     #[inline(never)]
     fn take_any(
         &mut self,
         window: &Window,
         first: Packed,
         chain: &mut Chain,
+        kept: u16,
         mut note: impl FnMut(&Packed),
     ) -> Result<(), Broken> {
-        let room = self.size.saturating_sub(self.outstanding);
+        let room = self.size.saturating_sub(self.outstanding).saturating_sub(kept);
         let mut at = self.next;
         let read = |before| {
             let mut read = first;
@@ -337,6 +340,12 @@ impl<const N: usize> PackedQueue<N> {
     #[inline]
     pub(crate) fn is_unpublished(&self) -> bool {
         self.unpublished != 0
+    }
+
+    /// How many places used descriptors take that aren't published.
+    #[cfg(any(test, feature = "records"))]
+    pub(crate) fn unpublished(&self) -> u16 {
+        self.unpublished
     }
 
     #[inline]

@@ -70,7 +70,10 @@ impl<const N: usize> RecordedQueue<N> {
     pub(crate) fn take(&mut self, window: &Window, chain: &mut Chain) -> Result<bool, Broken> {
         let RecordedQueue { queue, records } = self;
         records.begin_chain();
-        let taken = queue.take_noting(window, chain, |read| records.descriptor(read))?;
+        // What was completed keeps its entries until it is published. A driver that keeps to the
+        // standard doesn't offer its places again before.
+        let kept = queue.unpublished();
+        let taken = queue.take_noting(window, chain, kept, |read| records.descriptor(read))?;
         if taken {
             records.take(chain.head());
         }

@@ -5,7 +5,8 @@
 mod driver;
 
 use crate::{
-    BadRecords, Chain, Features, Head, NotRecorded, PackedRecords, Position, Queue, State, fuel,
+    BadRecords, Broken, Chain, Features, Head, NotRecorded, PackedRecords, Position, Queue, State,
+    fuel,
 };
 use driver::{Buffer, Driver as _, Heap, PackedDriver};
 use proptest::prelude::*;
@@ -231,6 +232,93 @@ proptest! {
     }
 }
 
+/// What a guest, or the device, does next.
+#[derive(Clone, Debug)]
+enum Attack {
+    /// The guest writes a descriptor, so many places behind the next one that the device looks at.
+    Describe {
+        ahead: u16,
+        /// It looks as if it were available.
+        right: bool,
+        id: u16,
+        flags: u16,
+        buffer: (u16, u8),
+    },
+    Take,
+    End(usize),
+    Publish,
+}
+
+fn attacks() -> impl Strategy<Value = Vec<Attack>> {
+    let flags = prop_oneof![4 => Just(0_u16), 4 => Just(1), 2 => 0..4_u16, 1 => any::<u16>()];
+    let ahead = prop_oneof![4 => Just(0_u16), 4 => 0..4_u16, 1 => 0..MOST];
+    let buffer = (0..MEMORY as u16, any::<u8>());
+    let describe = (ahead, prop::bool::weighted(0.9), 0..=MOST, flags, buffer);
+    let attack = prop_oneof![
+        8 => describe.prop_map(|(ahead, right, id, flags, buffer)|
+            Attack::Describe { ahead, right, id, flags, buffer }),
+        6 => Just(Attack::Take),
+        4 => any::<usize>().prop_map(Attack::End),
+        1 => Just(Attack::Publish),
+    ];
+    prop::collection::vec(attack, 1..200)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    /// Whatever a guest does to its ring: who goes on has the chains that were in flight, in order
+    /// and as they were read.
+    #[test]
+    fn no_guest_spoils_its_records(
+        attacks in attacks(),
+        size in 1..=MOST,
+        (index, wrap) in (0..MOST, any::<bool>()),
+    ) {
+        fuel::set(u32::MAX);
+        let memory = Memory::new(&[(0, MEMORY)], 0);
+        let world = world(&memory, size, Position { index, wrap });
+        let layout = world.driver.layout();
+        let ring = world.window.span(layout.descriptors, 16 * u64::from(size)).expect("inside");
+        let (mut queue, mut chain) = (world.open().expect("it is new"), Chain::new());
+        let mut taken: Vec<(Head, Vec<u64>)> = Vec::new();
+        for attack in attacks {
+            match attack {
+                Attack::Describe { ahead, right, id, flags, buffer: (address, len) } => {
+                    let at = queue.state().available.step(ahead % size, size);
+                    let available = if at.wrap { 1 << 7 } else { 1 << 15 };
+                    // No tables: those are read anew, and say what the guest has put there since.
+                    let flags = if right { flags & 3 | available } else { flags & !4 };
+                    let word = u64::from(len) | u64::from(id) << 32 | u64::from(flags) << 48;
+                    let place = 16 * u64::from(at.index);
+                    ring.store_u64(place, address.into()).expect("inside");
+                    ring.store_u64(place + 8, word).expect("inside");
+                }
+                // It is stopped in earnest when it is broken; here it goes on.
+                Attack::Take if queue.take(&world.window, &mut chain) == Ok(true) => {
+                    taken.push((chain.head(), addresses(&chain)));
+                }
+                Attack::End(which) if !taken.is_empty() => {
+                    let (head, _) = taken.remove(which % taken.len());
+                    queue.complete(head, 0);
+                }
+                Attack::Publish => queue.publish(),
+                _ => {}
+            }
+        }
+        queue.publish();
+        let state = queue.state();
+        let mut queue = world.open().expect("they are ours");
+        prop_assert_eq!(state, queue.state());
+        for (head, addresses_then) in taken {
+            prop_assert_eq!(Some(head), queue.next_left());
+            prop_assert_eq!(Ok(()), queue.take_again(&world.window, head, &mut chain));
+            prop_assert_eq!(addresses_then, addresses(&chain));
+        }
+        prop_assert_eq!(None, queue.next_left());
+    }
+}
+
 /// A chain that is completed behind another, and isn't published when the program ends, isn't seen
 /// when the other one is published alone.
 #[test]
@@ -273,6 +361,36 @@ fn a_ring_goes_on_where_its_records_are() {
     let at = Position { index: 4, wrap: false }.step(3, 5);
     let at = (1..20).fold(at, |at, _| at.step(3, 5));
     assert_eq!((queue.state().used, queue.state().available), (at, at));
+}
+
+/// A driver that offers a place again before it sees it as used: there is no entry to record the
+/// chain in while those of what was completed are kept.
+#[test]
+fn a_place_is_not_taken_again_before_it_is_published() {
+    const SIZE: u16 = 7;
+    fuel::set(u32::MAX);
+    let memory = Memory::new(&[(0, MEMORY)], 0);
+    let start = Position { index: 0, wrap: true };
+    let mut world = world(&memory, SIZE, start);
+    (0..SIZE).for_each(|_| world.offer(1, false));
+    let bytes = PackedRecords::<{ MOST as usize }>::bytes(SIZE);
+    let records = world.window.span(RECORDS, bytes).expect("in memory");
+    let state = State { available: start, used: start, in_flight: [0; _] };
+    let layout = world.driver.layout();
+    let mut queue =
+        Small::recorded(&world.window, layout, FEATURES, state, records).expect("it is new");
+    let mut chain = Chain::new();
+    for _ in 0..SIZE {
+        assert_eq!(queue.take(&world.window, &mut chain), Ok(true));
+        queue.complete(chain.head(), 0);
+    }
+    assert_eq!(queue.take(&world.window, &mut chain), Ok(false));
+    // The first place, available in the next round: length, buffer ID, flags.
+    let first = world.window.span(layout.descriptors, 16).expect("in memory");
+    first.store_u64(8, 1 | 1 << 63).expect("inside");
+    assert_eq!(queue.take(&world.window, &mut chain), Err(Broken::Overrun));
+    queue.publish();
+    (0..SIZE).for_each(|id| assert_eq!(world.driver.used(), Some((id, 0))));
 }
 
 #[test]

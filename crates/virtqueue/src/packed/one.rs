@@ -32,7 +32,7 @@ impl<const N: usize> Ones for PackedQueue<N> {
             self.next = self.next.step(1, self.size);
             return Some(One { head: id, span });
         }
-        *taken = self.take_any(window, first, chain, |_| ()).map(|()| true);
+        *taken = self.take_any(window, first, chain, 0, |_| ()).map(|()| true);
         None
     }
 
