@@ -66,6 +66,8 @@ pub enum Cue {
     Ended(usize),
     /// The hypervisor's log has said this.
     Log(&'static str),
+    /// A VM's console has said this.
+    Said(&'static str),
 }
 
 /// A window that a test kernel opens and closes on a vCPU.

@@ -3,7 +3,7 @@
 //! seen from outside; Debian's kernel, whose fio reads back what it wrote, alone and beside
 //! another; a sector that can't be read; parts that can't be had.
 
-use super::case::{Case, Cores, Expect, Expected, Guest, Outcome, Special};
+use super::case::{Case, Cores, Cue, Expect, Expected, Guest, Outcome, Special};
 use super::cases::{again, case, guest, heartbeat, nothing_by_host, nvme};
 use super::kernel::Variant;
 use super::{smp, virtio};
@@ -74,6 +74,9 @@ const SLOW: Special = Special::Monitored {
 };
 const SLOW_OPTIONS: &str = "sectors=32768";
 
+/// What an attacker's addresses reach: more than a machine with two VMs has.
+const PAGES_OPTIONS: &str = "pattern=1111 reach=512";
+
 /// Tests of one CPU, and whether the quick test has them (under `direct`).
 const TESTS: [(&str, bool); 6] = [
     ("virtio", true),
@@ -130,8 +133,21 @@ pub fn all() -> Vec<Case> {
         cases.push(served(policy, "virtio-linux", false, [linux(policy, 0)]));
         cases.push(served(policy, "virtio-linux-two", quick, [linux(policy, 0), linux(policy, 1)]));
     }
+    cases.push(pages());
     cases.extend(refused());
     cases
+}
+
+/// Requests that lead a controller astray which is told of too few pages, beside a neighbour whose
+/// memory the controller reaches, too.
+fn pages() -> Case {
+    let policy = Policy::Direct;
+    let beside = on_part(virtio::with_disk(heartbeat("", policy)), 1);
+    let beside = Guest { options: "", ..beside };
+    let attacker = on_part(virtio::with_disk(guest("virtio-pages", policy)), 0);
+    let attacker = Guest { options: PAGES_OPTIONS, ..attacker };
+    let case = served(policy, "virtio-pages", true, [beside, attacker]);
+    Case { typed: Some(Cue::Said("heartbeat 1\n")), ..case }
 }
 
 /// Debian's kernel with fio, which writes the whole part of this number and reads it back.

@@ -85,6 +85,7 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
     // Kept open: what was said to it may not be heard yet.
     let mut monitor = None;
     let mut lacks = None;
+    let mut said = false;
     let ended = session::run(setup, cx, |seen| {
         match seen {
             Seen::Said(Piece::Console { vm, bytes }) => {
@@ -97,6 +98,12 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
                     let mut socket = UnixStream::connect(directory.join(MONITOR))?;
                     writeln!(socket, "{words}")?;
                     monitor = Some(socket);
+                }
+                if let (Some(Cue::Said(text)), false) = (case.typed, said)
+                    && consoles.iter().any(|console| says(console, text))
+                {
+                    commands.type_to(last, "!");
+                    said = true;
                 }
             }
             Seen::Said(Piece::Log(line)) => {

@@ -2,7 +2,7 @@
 //! its own and on one that a neighbour has, too; and the same on the bare machine, whose disks are
 //! QEMU's, so that the tests themselves are tested.
 
-use super::case::{Case, Cores, Cue, Expect, Expected, Guest, Special};
+use super::case::{Case, Cores, Cue, Expect, Expected, Guest, HEARTBEAT, Special};
 use super::cases::{again, case, guest, heartbeat, nothing_by_host};
 use super::hostile;
 use super::kernel::Variant;
@@ -212,7 +212,7 @@ fn bare(name: &str, tests: &'static str, is_read_only: bool) -> Case {
 pub fn reported(guest: &Guest, vm: &VmReport, wrong: &mut Vec<String>) {
     let least = match guest.tests {
         _ if guest.disks.is_empty() => return,
-        "virtio-negotiation" | "planted" => 0,
+        "virtio-negotiation" | "planted" | HEARTBEAT => 0,
         "virtio-load" | "virtio-flags" | "virtio-poll" => REQUESTS,
         _ => 1,
     };

@@ -50,6 +50,7 @@ mod virtio;
 mod virtio_anew;
 mod virtio_limit;
 mod virtio_load;
+mod virtio_pages;
 mod virtio_reset;
 mod virtio_smp;
 mod virtio_stalled;
@@ -183,6 +184,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("virtio-limit", virtio_limit::limit),
     ("virtio-anew", virtio_anew::anew),
     ("virtio-backlog", virtio_anew::backlog),
+    ("virtio-pages", virtio_pages::pages),
     ("virtio-poll", virtio_load::polled),
     ("virtio-mask", virtio_load::masked),
     ("measured-reads", measured::reads),

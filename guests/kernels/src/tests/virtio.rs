@@ -47,7 +47,7 @@ pub fn started(test: &str, boot: &Boot, unwanted: u64, count: usize) -> Option<V
 }
 
 /// What stands in a word of a sector.
-fn word(sector: u64, index: u64, seed: u64) -> u64 {
+pub fn word(sector: u64, index: u64, seed: u64) -> u64 {
     let mixed = (sector << 8 | index).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     mixed ^ seed ^ PATTERN.load(Ordering::Relaxed)
 }
