@@ -41,6 +41,34 @@ fn what_is_dear_ends_a_burst() {
     }
 }
 
+/// Long frames cost what they have, on the short way, too.
+#[test]
+fn long_frames_end_a_burst() {
+    const MTU: u16 = 9000;
+    let longest = vec![7; MTU.into()];
+    let each = (longest.len() + 14) as u64;
+    let taken = BURST_CHARGE.div_ceil(each);
+    assert!(taken < BURST.into());
+    for (to, cuts) in EVERY_WAY {
+        let mut lan = Lan::new();
+        for number in 0..3 {
+            let asked = Parameters { mtu: MTU, ..parameters(number) };
+            let guest = lan.add(asked, Plan::default(), Features::empty());
+            lan.post_many(guest, 20, 10_000);
+        }
+        for _ in 0..5 {
+            let one = frame(mac(to), mac(0), &longest);
+            lan.send_cut(0, 0, Header::default(), &one, cuts);
+        }
+        // The first one has to find its way.
+        for _ in 0..2 {
+            let outcome = lan.burst(0).unwrap();
+            assert_eq!((taken, true), (outcome.completed.into(), outcome.more));
+            assert_eq!(taken * each, outcome.charge);
+        }
+    }
+}
+
 /// Who has a limit is asked for one at a time.
 #[test]
 fn no_more_are_taken_than_may_be() {
@@ -222,6 +250,26 @@ fn a_burst_ends_when_the_share_is_sent() {
     lan.now += SECOND;
     let outcome = lan.burst(0).unwrap();
     assert_eq!((2, false), (outcome.completed, outcome.full));
+}
+
+/// Frames for nobody, and for all: none of them goes the short way.
+#[test]
+fn a_share_holds_for_frames_that_go_the_long_way() {
+    let rate = Some(Rate { bytes_per_second: 1000, burst: 200 });
+    for to in [mac(9), Mac::BROADCAST] {
+        for others in [0, 2] {
+            let mut lan = Lan::of(1 + others, Plan { rate, ..Plan::default() }, 2048);
+            (0..5).for_each(|_| lan.send(0, &frame(to, mac(0), SMALL)));
+            // 76 bytes each.
+            for (completed, full) in [(3, true), (0, true)] {
+                let outcome = lan.burst(0).unwrap();
+                assert_eq!((completed, full), (outcome.completed, outcome.full), "{to:?}");
+            }
+            lan.now += SECOND;
+            let outcome = lan.burst(0).unwrap();
+            assert_eq!((2, false), (outcome.completed, outcome.full), "{to:?}");
+        }
+    }
 }
 
 #[test]

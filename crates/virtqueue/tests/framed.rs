@@ -107,6 +107,35 @@ proptest! {
     }
 }
 
+/// Buffers that may lie in memory, one over the other, and are together more than 32 bits can say.
+#[test]
+fn no_chain_has_four_gigabytes() {
+    const HEADER: u32 = 16;
+    let memory = Memory::new(&[(0, 1 << 32)], 0);
+    let window = memory.window();
+    for in_table in [false, true] {
+        let at = if in_table { TABLE } else { LAYOUT.descriptors };
+        if in_table {
+            describe(&window, LAYOUT.descriptors, TABLE, 48, 4, 0);
+        }
+        for (len, fits) in [(u32::MAX - HEADER - 1, true), (u32::MAX - HEADER, false)] {
+            describe(&window, at, 0x1000, HEADER, 1, 1);
+            describe(&window, at + 16, 0, len, 3, 2);
+            describe(&window, at + 32, 0x3000, 1, 2, 0);
+            offer(&window, 0);
+            let wanted = if fits { Ok(true) } else { Err(Broken::TooMuch) };
+            let (mut walked, mut straight) = (Chain::new(), Chain::new());
+            assert_eq!(wanted, queue(&window, in_table).take(&window, &mut walked));
+            let mut other = queue(&window, in_table);
+            assert_eq!(wanted, take_framed(&mut other, &window, &mut straight));
+            if fits {
+                assert_eq!(told(&walked), told(&straight));
+                assert_eq!(u32::MAX, straight.readable_len() + straight.writable_len());
+            }
+        }
+    }
+}
+
 fn taken_straight(queue: &mut SplitQueue<256>, window: &Window) -> Option<bool> {
     let taken = match queue.has_tables() {
         true => queue.take_framed::<16, 1, true>(window),

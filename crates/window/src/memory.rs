@@ -1,7 +1,8 @@
 //! Memory for tests: zeroed, of the program's own, without `unsafe` for who uses it.
 //!
 //! What backs it is never freed: a span may outlive it. It is used again for the next memory
-//! instead, so that a fuzzer may make any number of them one after the other.
+//! instead, so that a fuzzer may make any number of them one after the other. What is new and isn't
+//! touched costs nothing: a test may have more of it than would be good for the machine.
 use crate::{ALIGNMENT, Region, Window};
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::ptr::NonNull;
@@ -11,7 +12,12 @@ use std::sync::Mutex;
 static FREE: Mutex<Vec<Backing>> = Mutex::new(Vec::new());
 
 #[derive(Debug)]
-struct Backing(NonNull<u8>, u64);
+struct Backing {
+    host: NonNull<u8>,
+    len: u64,
+    /// There may be something in it.
+    used: bool,
+}
 
 // SAFETY: it is an allocation that nobody else has.
 unsafe impl Send for Backing {}
@@ -38,13 +44,13 @@ impl Memory {
             .map(|((guest, len), backing)| Region {
                 guest: *guest,
                 len: *len,
-                host: backing.0,
+                host: backing.host,
                 dma: dma_offset.wrapping_add(*guest),
             })
             .collect();
         // SAFETY: the memory is never freed, of the right size, and nobody has references to it.
         let window = unsafe { Window::new(&regions) }.expect("the test's regions make a window");
-        for region in &regions {
+        for (region, _) in regions.iter().zip(&backing).filter(|(_, backing)| backing.used) {
             window.span(region.guest, region.len).expect("it was just made").fill(0);
         }
         Memory { window, backing }
@@ -58,6 +64,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
+        self.backing.iter_mut().for_each(|backing| backing.used = true);
         FREE.lock().expect("no thread panics while it has it").append(&mut self.backing);
     }
 }
@@ -65,13 +72,18 @@ impl Drop for Memory {
 impl Backing {
     fn new(len: u64) -> Backing {
         let mut free = FREE.lock().expect("no thread panics while it has it");
-        if let Some(place) = free.iter().position(|backing| backing.1 == len) {
+        if let Some(place) = free.iter().position(|backing| backing.len == len) {
             return free.swap_remove(place);
         }
-        let layout = Layout::from_size_align(len.max(1) as usize, ALIGNMENT as usize)
-            .expect("tests have small memories");
+        // The allocator gives zeroes that it hasn't written only if no more alignment is asked for
+        // than it has anyway.
+        let layout = Layout::array::<u8>((len + ALIGNMENT) as usize).expect("it is less than all");
         // SAFETY: the layout isn't empty.
         let host = unsafe { alloc_zeroed(layout) };
-        Backing(NonNull::new(host).unwrap_or_else(|| handle_alloc_error(layout)), len)
+        let host = NonNull::new(host).unwrap_or_else(|| handle_alloc_error(layout));
+        let at = host.addr().get();
+        let skip = at.next_multiple_of(ALIGNMENT as usize) - at;
+        // SAFETY: less than the alignment, which it is longer by.
+        Backing { host: unsafe { host.add(skip) }, len, used: false }
     }
 }
