@@ -74,3 +74,6 @@ pub const LEAST_CHARGE: u64 = 2048;
 /// What a request costs at least for each of its descriptors, in bytes: to read one, to check where
 /// it leads and to copy a few bytes there takes as long as to copy this much in one piece.
 pub const DESCRIPTOR_CHARGE: u64 = 512;
+/// What it costs to mark a page as changed, in bytes, where that is done for all that a request
+/// lets the disk write, whatever it asks for.
+pub const MARK_CHARGE: u64 = 32;

@@ -29,10 +29,12 @@ pub struct Outcome {
     /// Bytes of data that the back end was asked to move, or to touch.
     pub bytes: u64,
     /// Bytes to charge the queue with: [`LEAST_CHARGE`] at least if there was anything to do, and
-    /// [`DESCRIPTOR_CHARGE`] at least for each descriptor that was read.
+    /// [`DESCRIPTOR_CHARGE`] at least for each descriptor that was read, with [`MARK_CHARGE`] for
+    /// each page that is marked as changed.
     ///
     /// [`LEAST_CHARGE`]: crate::LEAST_CHARGE
     /// [`DESCRIPTOR_CHARGE`]: crate::DESCRIPTOR_CHARGE
+    /// [`MARK_CHARGE`]: crate::MARK_CHARGE
     pub charge: u64,
     /// Requests that were begun. One may be answered much later, which isn't in any turn,
     /// or never, if the driver resets: so limits of requests are of these.

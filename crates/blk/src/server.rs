@@ -18,7 +18,7 @@ use crate::request::{Header, Rules, Status};
 use crate::running::{Broken, Running};
 use crate::slots::{Job, Slots};
 use crate::taken::Taken;
-use crate::{DESCRIPTOR_CHARGE, LEAST_CHARGE};
+use crate::{DESCRIPTOR_CHARGE, LEAST_CHARGE, MARK_CHARGE};
 
 mod framed;
 mod places;
@@ -44,7 +44,7 @@ pub struct Server<const N: usize, const RING: usize = DEFAULT_SIZE, K = ()> {
     last: Head,
     piece: Piece,
     outstanding: u64,
-    /// Descriptors of a chain that was taken and hasn't been charged, as the back end was full.
+    /// The charge for a chain itself that was taken and hasn't been, as the back end was full.
     owed: u64,
     statistics: Statistics,
 }
@@ -238,16 +238,18 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
         }
     }
 
-    /// What came of the chain that was just taken, with the charge for its descriptors. It is owed
-    /// if the back end was full.
+    /// What came of the chain that was just taken, with the charge for its descriptors, and for the
+    /// pages that it has marked as changed. It is owed if the back end was full.
     #[inline(always)]
-    fn with_descriptors(&mut self, outcome: Outcome) -> Outcome {
-        let owed = self.chain.descriptors();
+    fn with_chain(&mut self, outcome: Outcome) -> Outcome {
+        let chain = &self.chain;
+        let pages = self.running.as_ref().map_or(0, |running| running.queue.log_pages(chain));
+        let owed = chain.descriptors() * DESCRIPTOR_CHARGE + pages * MARK_CHARGE;
         if outcome.charge == 0 {
             self.owed = owed;
             return outcome;
         }
-        Outcome { charge: outcome.charge.max(owed * DESCRIPTOR_CHARGE), ..outcome }
+        Outcome { charge: outcome.charge.max(owed), ..outcome }
     }
 
     /// A turn that takes up what an earlier server left.
@@ -288,8 +290,7 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
         if outcome.charge == 0 {
             return Ok(outcome);
         }
-        // With the descriptors that are owed.
-        let owed = core::mem::take(&mut self.owed) * DESCRIPTOR_CHARGE;
+        let owed = core::mem::take(&mut self.owed);
         Ok(Outcome { charge: outcome.charge.max(owed), ..outcome })
     }
 
@@ -341,18 +342,18 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
         }
         let Some(header) = header(chain) else {
             let outcome = self.answer_chain(Status::IoError, 0, 0);
-            return Ok(self.with_descriptors(outcome));
+            return Ok(self.with_chain(outcome));
         };
         let Some(Simple { head, operation, bytes, reads, status, room }) =
             simple(chain, header, &running.rules)
         else {
             let outcome = self.taken_otherwise(header, token, Some(backend));
-            return Ok(self.with_descriptors(outcome));
+            return Ok(self.with_chain(outcome));
         };
         let submitted = backend.submit(token, operation);
         if submitted == Submitted::Full {
             let outcome = self.taken_otherwise(header, token, None::<&mut B>);
-            return Ok(self.with_descriptors(outcome));
+            return Ok(self.with_chain(outcome));
         }
         statistics.moved(operation, bytes);
         let mut completed = 1;
@@ -368,7 +369,7 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
         let bytes = u64::from(bytes);
         let charge = bytes.max(LEAST_CHARGE);
         let outcome = Outcome { bytes, charge, asked: 1, completed, more: true, full: false };
-        Ok(self.with_descriptors(outcome))
+        Ok(self.with_chain(outcome))
     }
 
     /// Serves the chain that was just taken and has this header, whatever it asks for. Without a

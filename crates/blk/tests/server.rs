@@ -4,7 +4,7 @@ mod storage;
 
 use blk::backend::{Null, Ram};
 use blk::config::{Features, Parameters};
-use blk::{DESCRIPTOR_CHARGE, Failure, LEAST_CHARGE, PIECE_DATA, PIECE_RANGE, Server};
+use blk::{DESCRIPTOR_CHARGE, Failure, LEAST_CHARGE, MARK_CHARGE, PIECE_DATA, PIECE_RANGE, Server};
 use guest::{Guest, IOERR, OK, SECTORS, UNSUPP, all, both, header, parameters, segment};
 use storage::{Asked, Storage};
 
@@ -58,6 +58,34 @@ fn each_descriptor_is_charged() {
         let cut: Vec<u32> = [8; 64 - 4].into_iter().chain([512 - 60 * 8, 1]).collect();
         assert_eq!(63 * DESCRIPTOR_CHARGE, charge(&cut));
         assert_eq!(PIECE_DATA as u64, charge(&[PIECE_DATA, 1]), "of bytes it is more");
+    });
+}
+
+/// What is marked as changed is all that the disk may write, though it writes a byte.
+#[test]
+fn each_page_that_is_marked_is_charged() {
+    const BYTES: u32 = 4 << 20;
+    const MARKED: u64 = BYTES as u64 / 4096 * MARK_CHARGE;
+    both(|mut guest| {
+        let mut disk = Storage::new(SECTORS, 1);
+        let mut charge = |guest: &mut Guest, kind, writable: &[u32]| {
+            guest.send(&[&header(kind, 0)], writable);
+            let outcome = guest.serve(&mut disk).unwrap();
+            if outcome.full {
+                disk.end_all();
+                guest.server.collect(&mut disk, 1);
+                return guest.serve(&mut disk).unwrap().charge;
+            }
+            outcome.charge
+        };
+        let before = [99, 4, 4].map(|kind| charge(&mut guest, kind, &[BYTES, 1]));
+        assert_eq!([LEAST_CHARGE; 3], before);
+        guest.log_changes();
+        // One that is refused; a flush; and one for which the back end has no room at first.
+        for kind in [99, 4, 4] {
+            assert!(charge(&mut guest, kind, &[BYTES, 1]) >= MARKED);
+        }
+        assert_eq!(u64::from(PIECE_DATA), charge(&mut guest, 0, &[PIECE_DATA, 1]));
     });
 }
 

@@ -262,6 +262,17 @@ impl<const N: usize> Queue<N> {
         }
     }
 
+    /// How many pages are marked in its log at most when this chain is completed, whatever was
+    /// written to it.
+    #[inline]
+    pub fn log_pages(&self, chain: &Chain) -> u64 {
+        match (self, chain) {
+            #[cfg(any(test, feature = "log"))]
+            (Queue::Logged(queue), chain) => queue.pages(chain),
+            _ => 0,
+        }
+    }
+
     /// Shows the driver all that was completed, by one store. It also writes the event index anew
     /// now and then if kicks are suppressed.
     #[inline]

@@ -77,6 +77,14 @@ impl<const N: usize> LoggedQueue<N> {
         }
     }
 
+    /// Of what the device may write, each span's pages, and the two that it may share with others.
+    pub(crate) fn pages(&self, chain: &Chain) -> u64 {
+        if self.log.exact {
+            return 0;
+        }
+        chain.writable().iter().map(|span| span.len() / LOG_PAGE + 2).sum()
+    }
+
     fn keep(&mut self, chain: &Chain) {
         if let Some(place) = self.writable.get_mut(usize::from(chain.head().0)) {
             place.clear();
@@ -153,6 +161,7 @@ impl<const N: usize> LoggedQueue<N> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Features;
     use window::Memory;
 
     fn marked(log: &Span) -> Vec<u64> {
@@ -186,5 +195,41 @@ mod tests {
         assert!(marked(&all).iter().all(|page| (64..96).contains(page)), "nothing beside it");
         let none = Log { bits: Span::EMPTY, ..log };
         none.mark(0, 4096);
+    }
+
+    /// What it costs to complete a chain is known when it is taken.
+    #[test]
+    fn a_chain_marks_no_more_pages_than_it_says() {
+        let features = Features::default();
+        let memory = Memory::new(&[(0, 1 << 20), (1 << 20, 1 << 20)], 0);
+        let window = memory.window();
+        let layout = Layout { size: 8, descriptors: 0, driver: 0x100, device: 0x200 };
+        let bits = window.span(0x1000, 64).expect("inside");
+        // By two regions, from any place on, with an end in the middle of a page; the status.
+        for (at, len) in [(0x3000, 0x1000), (0x3fff, 2), (0xf_f001, 0x2_0000), (0x2ffc, 0x9_9008)] {
+            for exact in [false, true] {
+                window.span(0, 0x3000).expect("inside").fill(0);
+                let state = State::at_reset(features);
+                let queue = Queue::<8>::new(&window, layout, features, state).expect("it is right");
+                let mut queue = queue.logged(layout, Log { bits, ring: None, exact });
+                for (place, address, len, flags) in [(0, at, len, 3_u64), (1, 0x18_0800, 1, 2)] {
+                    let word = len | flags << 32 | 1 << 48;
+                    let words = [u64::to_le_bytes(address), u64::to_le_bytes(word)];
+                    window.write(16 * place, words.as_flattened()).expect("inside");
+                }
+                window.write(0x102, &[1, 0]).expect("inside");
+                let mut chain = Chain::new();
+                assert_eq!(queue.take(&window, &mut chain), Ok(true));
+                let pages = queue.log_pages(&chain);
+                queue.complete(chain.head(), 0);
+                let marked = marked(&bits).len() as u64;
+                let most = marked + 2 * chain.writable().len() as u64;
+                if exact {
+                    assert_eq!((marked, pages), (0, 0));
+                } else {
+                    assert!(marked > 0 && (marked..=most).contains(&pages), "{pages} of {marked}");
+                }
+            }
+        }
     }
 }

@@ -8,8 +8,8 @@ use blk::config::{Config, Features, Parameters};
 use blk::{Backend, Broken, Budget, Outcome, Server};
 use driver::{Buffer, Driver, Heap};
 use std::collections::HashMap;
-use virtqueue::{Queue, State};
-use window::{Memory, Window};
+use virtqueue::{Log, Queue, State};
+use window::{Memory, Span, Window};
 
 /// Requests that the server has in flight at most.
 pub const PLACES: usize = 8;
@@ -128,6 +128,13 @@ impl Guest {
         let state = State::at_reset(features);
         let queue = Queue::new(&self.window, layout, features, state).unwrap();
         self.server.start(queue, self.accepted);
+    }
+
+    /// From now on all that the disk may write is marked in a log, which has no bits.
+    pub fn log_changes(&mut self) {
+        let queue = self.server.stop().unwrap();
+        let log = Log { bits: Span::EMPTY, ring: None, exact: false };
+        self.server.start(queue.logged(self.driver.layout(), log), self.accepted);
     }
 
     fn buffer(&mut self, len: u32) -> u64 {
