@@ -32,6 +32,9 @@ const LAST_CORE: u32 = 1023;
 /// q35 puts what is above this at 4 GiB, so that a large VM needs it in one piece there.
 const LOW_MEMORY: u64 = 2 << 30;
 const MIB: u64 = 1 << 20;
+/// The CPU of a machine whose guests run guests of their own: with VMLOAD and VMSAVE by the guest,
+/// which QEMU emulates and counts to no model.
+const NESTING_CPU: &str = "max,x-force-features=on,+v-vmsave-vmload";
 /// A disk that takes no time, for what measures the way to it, and forgets what is written.
 pub const NULL_DISK: Disk = Disk::Null { bytes: 1 << 30 };
 
@@ -142,6 +145,9 @@ impl Machine {
         let memory = Machine::memory_for(plan, boot_memory);
         let mut machine =
             Machine { cpus: cores.saturating_add(1), disks, ..Machine::with(boot, memory) };
+        if plan.vms.iter().any(|vm| vm.nested) {
+            machine.cpu = NESTING_CPU.into();
+        }
         for vm in &plan.vms {
             let added = machine.add_devices(vm.devices.iter().copied());
             added.with_context(|| format!("[vm.{}] devices", vm.name))?;

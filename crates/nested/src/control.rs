@@ -3,11 +3,12 @@
 //! A copy, as it was at the last VMRUN: nothing of it changes while L2 runs, whatever L1's other
 //! CPUs write.
 
+use crate::Offer;
 use crate::block::Block;
 use crate::check::VALID;
 use core::mem::offset_of;
-use svm::Vmcb;
 use svm::vmcb::{int_ctl, misc2};
+use svm::{ALWAYS_MISC2, Vmcb};
 
 /// The groups of fields that L1 may say are unchanged (APM vol. 2, 15.15.3).
 pub(crate) mod clean {
@@ -55,6 +56,10 @@ pub struct Control {
     pub(crate) asid: u32,
     pub(crate) tlb_control: u8,
     pub(crate) int_ctl: u64,
+    /// Of `int_ctl`: the virtual GIF, if L1 may use it.
+    pub(crate) flag: u64,
+    /// VMLOAD and VMSAVE by the CPU, if L1 uses it.
+    pub(crate) loads: u64,
     pub(crate) interrupt_shadow: u64,
     pub(crate) nested_control: u64,
     pub(crate) event_inj: u64,
@@ -65,7 +70,7 @@ pub struct Control {
 impl Control {
     /// Copies what isn't `clean`.
     #[inline(always)]
-    pub(crate) fn copy<B: Block>(&mut self, block: &B, clean: u64) {
+    pub(crate) fn copy<B: Block>(&mut self, block: &B, clean: u64, offer: &Offer) {
         if clean & clean::INTERCEPTS == 0 {
             self.intercepts = INTERCEPTS.map(|at| block.read(at));
             self.filter = block.read(FILTER_WORD);
@@ -86,6 +91,8 @@ impl Control {
         }
         // The CPU changes these itself, so that no VMM calls them clean.
         self.int_ctl = block.read(offset_of!(Vmcb, int_ctl));
+        self.flag = offer.flag;
+        self.loads = block.read(offset_of!(Vmcb, other_virtualization)) & offer.loads;
         self.interrupt_shadow = block.read(offset_of!(Vmcb, interrupt_shadow));
         self.event_inj = block.read(offset_of!(Vmcb, event_inj));
         if self.event_inj & VALID != 0 {
@@ -101,6 +108,18 @@ impl Control {
     /// Does L1 have L2's physical addresses translated?
     pub fn nested_paging(&self) -> bool {
         self.nested_control & NESTED_PAGING != 0
+    }
+
+    /// The intercepts of word 4 that L2 has whatever L1 wants: those of CLGI and STGI but where the
+    /// CPU keeps a flag for L2, those of VMLOAD and VMSAVE but where it translates for them, which
+    /// it does by the nested tables.
+    #[inline(always)]
+    pub(crate) fn instructions(&self) -> u32 {
+        let kept = self.int_ctl & self.flag & int_ctl::V_GIF_ENABLE != 0;
+        let loads = self.loads != 0 && self.nested_paging();
+        let open = |yes, intercepts: u32| if yes { intercepts } else { 0 };
+        let flag = open(kept, misc2::CLGI | misc2::STGI);
+        ALWAYS_MISC2 & !(flag | open(loads, misc2::VMLOAD | misc2::VMSAVE))
     }
 
     /// The root of the tables by which L1 translates L2's physical addresses.

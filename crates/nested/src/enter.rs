@@ -8,13 +8,15 @@ use crate::check::{self, EFER_LMA, Illegal};
 use crate::control::{FILTER, FILTER_WORD, INTERCEPTS, clean};
 use crate::{Control, Offer};
 use core::mem::offset_of;
-use svm::vmcb::{exit, int_ctl};
+use svm::vmcb::{exit, int_ctl, misc1};
 use svm::{ALWAYS_EXCEPTIONS, ALWAYS_MISC1, ALWAYS_MISC2, Vmcb};
 
 /// What every guest exits for, as words of the intercepts. 01 may let L1 do what L2 may not: set
 /// the virtual GIF, say.
-const ALWAYS: [u64; 3] =
-    [0, ALWAYS_EXCEPTIONS as u64 | (ALWAYS_MISC1 as u64) << 32, ALWAYS_MISC2 as u64];
+const ALWAYS: [u64; 3] = [0, EVENTS, ALWAYS_MISC2 as u64];
+const EVENTS: u64 = ALWAYS_EXCEPTIONS as u64 | (ALWAYS_MISC1 as u64) << 32;
+/// INTR, in the second of these words.
+const INTR: u64 = (misc1::INTR as u64) << 32;
 /// TLB_CONTROL: drop everything.
 const FLUSH_ALL: u32 = 1;
 /// The parts of `int_ctl` by which a virtual interrupt waits and is let in.
@@ -101,7 +103,7 @@ impl Nest {
         let known = self.block == Some(address);
         self.block = None;
         let clean = if known { block.read(offset_of!(Vmcb, clean)) } else { 0 };
-        self.control.copy(block, clean);
+        self.control.copy(block, clean, offer);
         copy_state(v02, block, clean);
         if !self.control.nested_paging() {
             // One PAT for both of them (15.25.8).
@@ -138,20 +140,27 @@ impl Nest {
     #[inline(always)]
     fn merge(&self, v02: &mut Vmcb, v01: &Vmcb) {
         let c = &self.control;
-        for (n, at) in INTERCEPTS.into_iter().enumerate() {
-            v02.set_word(at, v01.word(at) | c.intercepts[n] | ALWAYS[n]);
-        }
+        let [registers, events, instructions] = INTERCEPTS;
+        v02.set_word(registers, v01.word(registers) | c.intercepts[0]);
+        // Where the CPU keeps L1's flag L1 exits for interrupts, which are L2's if L1 says so.
+        let kept = v01.int_ctl & int_ctl::V_GIF_ENABLE != 0;
+        let own = v01.word(events) & !if kept { INTR } else { 0 };
+        v02.set_word(events, own | c.intercepts[1] | EVENTS);
+        // 01 has no others of these.
+        v02.set_word(instructions, c.intercepts[2] | u64::from(c.instructions()));
+        v02.other_virtualization = if c.nested_paging() { c.loads } else { 0 };
         v02.set_word(FILTER_WORD, c.filter & FILTER);
         v02.tsc_offset = v01.tsc_offset.wrapping_add(c.tsc_offset);
         // Without V_INTR_MASKING L2's IF and task priority are L1's: what the host has on offer to
         // L1 is on offer to L2.
-        v02.int_ctl = if c.masks_interrupts() {
-            c.int_ctl & VIRTUAL_INTERRUPT
-        } else if self.has_hosts_offer {
-            v01.int_ctl & VIRTUAL_INTERRUPT
-        } else {
-            v01.int_ctl & PRIORITY | c.int_ctl & VIRTUAL_INTERRUPT & !PRIORITY
-        };
+        v02.int_ctl = c.int_ctl & c.flag
+            | if c.masks_interrupts() {
+                c.int_ctl & VIRTUAL_INTERRUPT
+            } else if self.has_hosts_offer {
+                v01.int_ctl & VIRTUAL_INTERRUPT
+            } else {
+                v01.int_ctl & PRIORITY | c.int_ctl & VIRTUAL_INTERRUPT & !PRIORITY
+            };
         v02.interrupt_shadow = c.interrupt_shadow & 1;
         v02.event_inj = c.event_inj;
         if c.event_inj & check::VALID != 0 {
@@ -176,6 +185,8 @@ impl Nest {
 
     fn keep_offer(&mut self, v02: &Vmcb, v01: &mut Vmcb) {
         let changed = int_ctl::V_IRQ | int_ctl::V_TPR;
+        let flag = self.control.flag & int_ctl::V_GIF;
+        self.control.int_ctl = self.control.int_ctl & !flag | v02.int_ctl & flag;
         if self.control.masks_interrupts() {
             self.control.int_ctl = self.control.int_ctl & !changed | v02.int_ctl & changed;
             return;

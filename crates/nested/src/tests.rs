@@ -19,7 +19,7 @@ pub const AT: u64 = 0x5000;
 pub const HOST: Host = Host { asid: 7, msrpm_base: 0x8000, iopm_base: 0xA000 };
 
 pub fn offer() -> Offer {
-    Offer::new(CR4, EFER, BITS)
+    Offer::new(CR4, EFER, BITS).on(u32::MAX)
 }
 
 /// A block in memory, and how often each word of it was read.

@@ -10,9 +10,11 @@
 
 mod inner;
 
+use crate::flag::{FLAG, LOADS};
 use crate::maps::{self, Map, Open};
 use crate::vcpu::{ALWAYS_MISC1, ALWAYS_MISC2, CUT, CUT_INTERCEPTS, GENERAL_PROTECTION, Setup};
-use crate::vmcb::{Vmcb, int_ctl, misc1};
+use crate::vmcb::int_ctl::V_GIF_ENABLE;
+use crate::vmcb::{VIRTUAL_LOADS, Vmcb, int_ctl, misc1};
 use core::mem::offset_of;
 use delivery::Mode;
 pub use inner::Inner;
@@ -69,7 +71,17 @@ impl Outline {
         let events = |exceptions: u32, misc1: u32| u64::from(exceptions) | u64::from(misc1) << 32;
         let at = offset_of!(Vmcb, intercept_exceptions);
         let always = events(self.setup.exceptions(), ALWAYS_MISC1);
-        let injection = check(at, always, always)? & events(0, misc1::INTR) != 0;
+        let intr = events(0, misc1::INTR);
+        let wanted = check(at, always, always)? & intr != 0;
+        // Of one that runs guests of its own.
+        let nests = self.inner.is_some();
+        let kept = opened(&word, self.vmcb, nests, offset_of!(Vmcb, int_ctl), V_GIF_ENABLE);
+        let loads = offset_of!(Vmcb, other_virtualization);
+        let loads = opened(&word, self.vmcb, nests, loads, VIRTUAL_LOADS);
+        let injection = wanted && kept == 0;
+        if kept != 0 {
+            check(at, intr, intr)?;
+        }
         if !injection {
             let more = match self.takes {
                 Mode::Injection => events(0, misc1::INTR),
@@ -80,11 +92,11 @@ impl Outline {
             };
             check(at, more, more)?;
         }
-        let always = u64::from(ALWAYS_MISC2);
+        let always = instructions(kept, loads);
         check(offset_of!(Vmcb, intercept_misc2), always, always)?;
         let masking = if injection { int_ctl::V_INTR_MASKING } else { 0 };
         let bits = int_ctl::V_INTR_MASKING | int_ctl::VIRTUALIZED;
-        check(offset_of!(Vmcb, int_ctl), bits, masking)?;
+        check(offset_of!(Vmcb, int_ctl), bits & !kept, masking)?;
         let may_be = match self.takes {
             _ if injection => [Map::Injection, Map::Hidden],
             Mode::Passthrough => [Map::Passthrough, Map::Periodic],
@@ -100,7 +112,7 @@ impl Outline {
         check(offset_of!(Vmcb, asid), 0xFFFF_FFFF, u64::from(asid))?;
         check(offset_of!(Vmcb, nested_control), u64::MAX, 1)?;
         check(offset_of!(Vmcb, nested_cr3), u64::MAX, nested_root)?;
-        check(offset_of!(Vmcb, other_virtualization), u64::MAX, 0)?;
+        check(offset_of!(Vmcb, other_virtualization), u64::MAX, loads)?;
         if shared && !injection {
             let (at, right) = (offset_of!(Vmcb, idtr), u64::from(CUT) << 32);
             let found = word(self.vmcb + at as u64);
@@ -132,6 +144,17 @@ impl Outline {
         differs(map, maps::PORT_BYTES, word, open)
             .map_or(Ok(()), |(bit, open)| Err(Finding::Port { map, port: bit as u32, open }))
     }
+}
+
+/// Of a word of the block at `vmcb`, this bit, if it may be set.
+fn opened(word: impl Fn(u64) -> u64, vmcb: u64, may: bool, at: usize, bit: u64) -> u64 {
+    if may { word(vmcb + at as u64) & bit } else { 0 }
+}
+
+/// Word 4 of the intercepts, where the CPU keeps the flag, and translates for VMLOAD, or doesn't.
+fn instructions(kept: u64, loads: u64) -> u64 {
+    let open = |bit: u64, intercepts: u32| if bit != 0 { intercepts } else { 0 };
+    u64::from(ALWAYS_MISC2 & !(open(kept, FLAG) | open(loads, LOADS)))
 }
 
 /// The first bit of a map of so many bytes that isn't as `open` lists it, and whether it is open. A

@@ -10,6 +10,10 @@ pub struct Features {
     pub next_rip: bool,
     /// A nested page fault tells the bytes of the instruction.
     pub decode_assists: bool,
+    /// VMLOAD and VMSAVE by a guest, with its own physical addresses.
+    pub virtual_loads: bool,
+    /// A guest's CLGI and STGI change a virtual flag.
+    pub virtual_gif: bool,
     /// The CPU is QEMU's, by its own word: see [`crate::emulator`].
     pub emulated: bool,
 }
@@ -23,6 +27,8 @@ impl Features {
             nested_paging: bit(0),
             next_rip: bit(3),
             decode_assists: bit(7),
+            virtual_loads: bit(15),
+            virtual_gif: bit(16),
             emulated: signature.is_some_and(crate::emulator::is_qemu),
         }
     }
@@ -39,6 +45,8 @@ mod tests {
         assert!(only(0).nested_paging && !only(0).next_rip);
         assert!(only(3).next_rip && !only(3).decode_assists);
         assert!(only(7).decode_assists && !only(7).nested_paging);
+        assert!(only(15).virtual_loads && !only(15).virtual_gif);
+        assert!(only(16).virtual_gif && !only(16).virtual_loads);
         let all = Features::new(u32::MAX, None);
         assert!(!all.emulated && all.nested_paging);
     }

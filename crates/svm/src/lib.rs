@@ -13,6 +13,7 @@ pub mod emulator;
 mod events;
 mod exits;
 mod features;
+mod flag;
 pub mod maps;
 mod nmi;
 mod registers;

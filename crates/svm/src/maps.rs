@@ -7,6 +7,8 @@
 use delivery::Mode;
 use virtual_pc::msr::PASSED_THROUGH;
 
+/// What the CPU records for a debugger.
+const DEBUG_CONTROL: u32 = 0x1D9;
 /// x2APIC task priority: in ELI mode the physical one is the guest's.
 const TASK_PRIORITY: u32 = 0x808;
 /// x2APIC processor priority.
@@ -84,6 +86,8 @@ impl Map {
         let both = |msr| Open { msr, read: true, write: true };
         let read = |msr| Open { msr, read: true, write: false };
         let write = |msr| Open { msr, read: false, write: true };
+        // Reads as 0: the host never writes it, nor does a guest. KVM reads it at each entry.
+        let debug = [read(DEBUG_CONTROL)].into_iter();
         // Guest state that VMLOAD and VMSAVE switch, PAT, which is the guest's own copy with nested
         // paging (APM vol. 2, 15.25.8), and controls of speculation that end with the core.
         let state = PASSED_THROUGH.into_iter().map(both);
@@ -96,7 +100,14 @@ impl Map {
         let timer = TIMER.into_iter().map(timer).filter(move |_| owns);
         let timer = timer.chain(lent.then_some(write(TIMER[0])));
         let own = owns.then_some(write(SELF_IPI));
-        state.chain(count).chain(eoi).chain(priority).chain(interrupts).chain(timer).chain(own)
+        state
+            .chain(debug)
+            .chain(count)
+            .chain(eoi)
+            .chain(priority)
+            .chain(interrupts)
+            .chain(timer)
+            .chain(own)
     }
 }
 

@@ -161,6 +161,8 @@ impl Vcpu {
     /// The state of a CPU at its start; nothing pending, injection mode.
     pub fn reset(&mut self, start: Start) {
         self.restore_idt();
+        self.take_flag();
+        self.open_loads(false);
         self.registers = GeneralRegisters::default();
         match start {
             Start::Kernel { rip, page_tables, gdt, selectors, registers } => {

@@ -47,7 +47,8 @@ pub struct Vmcb {
     pub tsc_offset: u64,
     pub asid: u32,
     pub tlb_control: u32,
-    /// V_TPR 7:0, V_IRQ 8, V_INTR_PRIO 19:16, V_IGN_TPR 20, V_INTR_MASKING 24, V_INTR_VECTOR 39:32.
+    /// V_TPR 7:0, V_IRQ 8, V_GIF 9, V_INTR_PRIO 19:16, V_IGN_TPR 20, V_INTR_MASKING 24, V_GIF_ENABLE
+    /// 25, V_INTR_VECTOR 39:32.
     pub int_ctl: u64,
     /// Bit 0: in an interrupt shadow.
     pub interrupt_shadow: u64,
@@ -199,8 +200,10 @@ pub mod misc2 {
 pub mod int_ctl {
     pub const V_TPR: u64 = 0xFF;
     pub const V_IRQ: u64 = 1 << 8;
+    pub const V_GIF: u64 = 1 << 9;
     pub const PRIORITY_SHIFT: u64 = 16;
     pub const V_INTR_MASKING: u64 = 1 << 24;
+    pub const V_GIF_ENABLE: u64 = 1 << 25;
     /// V_IGN_TPR: the task priority doesn't hold it back.
     pub const IGNORES_PRIORITY: u64 = 1 << 20;
     /// Virtual GIF and NMI, x2AVIC and AVIC: enabled.
@@ -209,6 +212,9 @@ pub mod int_ctl {
     /// V_IRQ, its priority and its vector.
     pub const OFFER: u64 = V_IRQ | 0xF << PRIORITY_SHIFT | 0xFF << VECTOR_SHIFT;
 }
+
+/// `other_virtualization`: VMLOAD and VMSAVE by the guest.
+pub const VIRTUAL_LOADS: u64 = 1 << 1;
 
 /// Exit codes (APM vol. 2, appendix C). Only the low 32 bits are compared: QEMU before
 /// 10.0.7 doesn't sign-extend INVALID.
@@ -357,5 +363,6 @@ mod tests {
             (0xFF, 0x100, 0x100_0000)
         );
         assert_eq!((int_ctl::OFFER, int_ctl::VIRTUALIZED), (0xFF_000F_0100, 0xC600_0000));
+        assert_eq!((int_ctl::V_GIF, int_ctl::V_GIF_ENABLE), (0x200, 0x200_0000));
     }
 }

@@ -166,6 +166,9 @@ pub trait VirtualCpu: decode::Registers {
     fn inner_exit(&mut self, memory: &dyn GuestPages) -> Inner;
     /// Leaves the inner guest for this, if the guest wants that. True: the guest goes on.
     fn notify(&mut self, notice: Notice) -> bool;
+    /// An instruction that isn't known accessed what isn't there. True: it may be one of the
+    /// extension's that needs no exit, and exits for itself if it is executed again.
+    fn exit_instead(&mut self) -> bool;
     /// Is it the inner guest that is to run?
     fn runs_inner(&self) -> bool;
 }

@@ -21,7 +21,7 @@ impl Offered {
         let features = physical(0x8000_000A).edx;
         let [eax, ebx, ecx, edx] = VendorOffer::leaf(features);
         Offered {
-            offer: VendorOffer::new(cr4_offered(shown(1), shown(7)), efer, bits),
+            offer: VendorOffer::new(cr4_offered(shown(1), shown(7)), efer, bits).on(features),
             leaf: Box::leak(Box::new(CpuidResult { eax, ebx, ecx, edx })),
         }
     }

@@ -28,6 +28,12 @@ pub fn all() -> Vec<Case> {
             case(format!("nesting/{test}"), quick, [guest])
         })
         .collect();
+    // Without the CPU's flag, and VMLOAD by the guest.
+    for test in ["svm-exits", "svm-invalid", "svm-interrupts"] {
+        let guest = Guest { nested: true, devices: Vec::new(), ..guest(test, None) };
+        let machine = Special::Cpu("max,-vgif");
+        cases.push(Case { machine, ..case(format!("nesting/{test}-plain"), false, [guest]) });
+    }
     let with = |guest: Guest| Guest { nested: true, devices: Vec::new(), ..guest };
     let budget = |what, times, host_each| Budget { what, times, host_each, like_before: false };
     let windows = vec![

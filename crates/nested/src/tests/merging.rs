@@ -18,8 +18,14 @@ proptest! {
         let entry = Nest::new().enter(&mut v02, &v01, &offer(), (AT, &block));
         prop_assert!(entry.is_ok());
         prop_assert_eq!(ALWAYS_MISC1 & !v02.intercept_misc1, 0);
-        prop_assert_eq!(ALWAYS_MISC2 & !v02.intercept_misc2, 0);
-        prop_assert_eq!(v01.intercept_misc1 & !v02.intercept_misc1, 0);
+        let (flag, loads) = (v.int_ctl >> 25 & 1 != 0, v.other_virtualization >> 1 & 1 != 0);
+        let loads = loads && v.nested_control & 1 != 0;
+        let open = if flag { 3 << 4 } else { 0 } | if loads { 3 << 2 } else { 0 };
+        prop_assert_eq!(ALWAYS_MISC2 & !open & !v02.intercept_misc2, 0);
+        prop_assert_eq!(v02.intercept_misc2 & open, v.intercept_misc2 & open, "as L1 wants");
+        // INTR is L1's wish alone.
+        prop_assert_eq!(v01.intercept_misc1 & !1 & !v02.intercept_misc1, 0);
+        prop_assert_eq!(v02.intercept_misc1 & 1, v.intercept_misc1 & 1);
         prop_assert_eq!((exceptions | ALWAYS_EXCEPTIONS) & !v02.intercept_exceptions, 0);
         prop_assert_eq!(v.intercept_misc1 & !v02.intercept_misc1, 0);
         prop_assert_eq!(v.intercept_misc2 & !v02.intercept_misc2, 0);
@@ -27,8 +33,9 @@ proptest! {
         prop_assert_eq!(v.intercept_cr_write & !v02.intercept_cr_write, 0);
         prop_assert_eq!(v.intercept_dr_read & !v02.intercept_dr_read, 0);
         prop_assert_eq!((v02.asid, v02.msrpm_base, v02.iopm_base), (7, 0x8000, 0xA000));
-        prop_assert_eq!((v02.nested_control, v02.other_virtualization), (1, 0));
-        prop_assert_eq!(v02.int_ctl & (int_ctl::VIRTUALIZED | 1 << 9), 0);
+        prop_assert_eq!((v02.nested_control, v02.other_virtualization), (1, u64::from(loads) << 1));
+        let flags = 1 << 25 | 1 << 9;
+        prop_assert_eq!(v02.int_ctl & (int_ctl::VIRTUALIZED | flags), v.int_ctl & flags);
         prop_assert_eq!(v02.tsc_offset, v.tsc_offset.wrapping_add(1_000));
         prop_assert_eq!(v02.efer >> 10 & 1, v.efer >> 8 & v.cr0 >> 31 & 1, "LMA follows");
     }
@@ -174,6 +181,42 @@ fn an_injected_instruction_has_its_return_address() {
     (v.event_inj, v.next_rip, v02.next_rip) = (0x8000_0480, 0x1002, 0x5555);
     assert!(nest.enter(&mut v02, &v01, &offer(), (AT, &InMemory::of(&v))).is_ok());
     assert_eq!(v02.next_rip, 0x1002);
+}
+
+/// The virtual GIF, and VMLOAD and VMSAVE by the CPU, for an L1 that has them for its L2.
+#[test]
+fn what_the_cpu_keeps_for_l2_is_l1s_wish_and_in_the_offer() {
+    const KEPT: u64 = 1 << 25;
+    let mut v = taken();
+    v.int_ctl = KEPT | int_ctl::V_INTR_MASKING;
+    v.other_virtualization = 3;
+    let open = |v: &Vmcb, offer: Offer| {
+        let (mut nest, mut v02, mut v01) = (Nest::new(), fresh(), hosts());
+        let mut block = InMemory::of(v);
+        assert!(nest.enter(&mut v02, &v01, &offer, (AT, &block)).is_ok());
+        let has = (v02.int_ctl & (KEPT | 1 << 9), v02.other_virtualization);
+        let exits = v02.intercept_misc2 >> 2 & 0xF;
+        // L2 changes its flag.
+        v02.int_ctl ^= 1 << 9;
+        nest.left(&mut v02, &mut v01);
+        nest.leave(&v02, &crate::Told::of(&v02, 0x72, 0), &mut block);
+        (has, exits, block.block().int_ctl >> 9 & 1)
+    };
+    let base = Offer::new(CR4, EFER, BITS);
+    assert_eq!(open(&v, base.on(u32::MAX)), ((KEPT, 2), 0, 1));
+    assert_eq!(open(&v, base.on(1 << 15)), ((0, 2), 0b1100, 0), "no virtual GIF");
+    assert_eq!(open(&v, base.on(1 << 16)), ((KEPT, 0), 0b0011, 1), "no VMLOAD");
+    assert_eq!(open(&v, base), ((0, 0), 0b1111, 0));
+    v.int_ctl |= 1 << 9;
+    assert_eq!(open(&v, base.on(u32::MAX)), ((KEPT | 1 << 9, 2), 0, 0));
+    v.intercept_misc2 |= misc2::STGI | misc2::VMSAVE;
+    assert_eq!(open(&v, base.on(u32::MAX)).1, 0b0110);
+    // Without nested paging the CPU has nothing to translate by.
+    v.nested_control = 0;
+    assert_eq!(open(&v, base.on(u32::MAX)), ((KEPT | 1 << 9, 0), 0b0111, 0));
+    // L1's own flag isn't L2's.
+    (v.int_ctl, v.other_virtualization) = (int_ctl::V_INTR_MASKING, 0);
+    assert_eq!(open(&v, base.on(u32::MAX)).0, (0, 0));
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn all() -> Control {
     let mut v = taken();
     v.as_mut_bytes()[..0x18].fill(0xFF);
     let mut control = Control::default();
-    control.copy(&InMemory::of(&v), 0);
+    control.copy(&InMemory::of(&v), 0, &offer());
     control
 }
 
@@ -64,7 +64,7 @@ fn bits_and_codes_go_together() {
         let mut v = zeroed();
         v.as_mut_bytes()[bit / 8] = 1 << (bit % 8);
         let mut control = Control::default();
-        control.copy(&InMemory::of(&v), 0);
+        control.copy(&InMemory::of(&v), 0, &offer());
         // Reads of DRs stand between writes of CRs and of DRs, in the block as in the codes.
         for code in 0..0xC0 {
             assert_eq!(control.has(code), code as usize == bit, "bit {bit}, code {code:#x}");

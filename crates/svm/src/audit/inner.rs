@@ -1,9 +1,10 @@
 //! The control block by which the guests of a guest run, and its maps: made anew at each of the
 //! guest's VMRUNs, so that they can only be bounded.
 
+use super::{instructions, opened};
 use crate::maps::{self, Map};
-use crate::vcpu::{ALWAYS_EXCEPTIONS, ALWAYS_MISC1, ALWAYS_MISC2};
-use crate::vmcb::{Vmcb, int_ctl};
+use crate::vcpu::{ALWAYS_EXCEPTIONS, ALWAYS_MISC1};
+use crate::vmcb::{VIRTUAL_LOADS, Vmcb, int_ctl};
 use core::mem::offset_of;
 use paging::Nested;
 use paging::audit::Outline;
@@ -54,16 +55,21 @@ impl Inner {
     fn audit_block(&self, word: impl Fn(u64) -> u64) -> Result<(), Finding> {
         let read = |at: usize| word(self.vmcb + at as u64);
         let events = u64::from(ALWAYS_EXCEPTIONS) | u64::from(ALWAYS_MISC1) << 32;
-        let instructions = u64::from(ALWAYS_MISC2);
+        // As the guest wants it for its own.
+        let kept = offset_of!(Vmcb, int_ctl);
+        let kept = opened(&word, self.vmcb, true, kept, int_ctl::V_GIF_ENABLE);
+        let loads = offset_of!(Vmcb, other_virtualization);
+        let loads = opened(&word, self.vmcb, true, loads, VIRTUAL_LOADS);
+        let instructions = instructions(kept, loads);
         for (at, bits, right) in [
             (offset_of!(Vmcb, intercept_exceptions), events, events),
             (offset_of!(Vmcb, intercept_misc2), instructions, instructions),
-            (offset_of!(Vmcb, int_ctl), int_ctl::VIRTUALIZED, 0),
+            (offset_of!(Vmcb, int_ctl), int_ctl::VIRTUALIZED & !kept, 0),
             (offset_of!(Vmcb, msrpm_base), u64::MAX, self.maps.0),
             (offset_of!(Vmcb, iopm_base), u64::MAX, self.maps.1),
             (offset_of!(Vmcb, asid), 0xFFFF_FFFF, u64::from(self.asid)),
             (offset_of!(Vmcb, nested_control), u64::MAX, 1),
-            (offset_of!(Vmcb, other_virtualization), u64::MAX, 0),
+            (offset_of!(Vmcb, other_virtualization), u64::MAX, loads),
         ] {
             let found = read(at);
             if found & bits != right {
@@ -136,6 +142,7 @@ pub(super) fn in_any(bit: usize, completions_exit: bool, shared: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vcpu::ALWAYS_MISC2;
     use std::collections::BTreeMap;
 
     const INNER: Inner = Inner {
@@ -174,6 +181,23 @@ mod tests {
         (0..Inner::PARTS).for_each(|part| assert_eq!(look(part, &own), Ok(())));
         own.insert(INNER.vmcb + 0xB0, INNER.nested_root);
         assert_eq!(look(0, &own), Ok(()), "without nested tables of the guest's");
+    }
+
+    #[test]
+    fn what_the_cpu_keeps_for_it_needs_no_exit() {
+        let open = |at: u64, bit: u64, misc2: u64| {
+            let mut words = right();
+            words.insert(INNER.vmcb + at, bit);
+            *words.get_mut(&(INNER.vmcb + 0x10)).unwrap() &= !misc2;
+            look(0, &words)
+        };
+        assert_eq!(open(0x60, 1 << 25 | 1 << 9, 3 << 4), Ok(()), "the virtual GIF");
+        assert_eq!(open(0xB8, 2, 3 << 2), Ok(()), "VMLOAD and VMSAVE");
+        assert!(open(0x60, 1 << 9, 3 << 4).is_err(), "the flag isn't virtual");
+        assert!(open(0x60, 1 << 25, 3 << 2).is_err());
+        assert!(open(0xB8, 2, 3 << 4).is_err());
+        assert!(open(0xB8, 3, 3 << 2).is_err());
+        assert!(open(0xB8, 2, 1 << 13).is_err(), "XSETBV");
     }
 
     #[test]

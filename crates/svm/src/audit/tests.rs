@@ -1,9 +1,9 @@
 //! Memory as the hypervisor leaves it, and each word of it changed.
 
 use super::*;
-use crate::Maps;
 use crate::vcpu::Vcpu;
 use crate::vcpu::tests::{HARDWARE, MAPS, QEMU, setup, vcpu};
+use crate::{Features, Maps};
 use std::collections::BTreeMap;
 use vendor::audit::Outline as _;
 use zerocopy::IntoBytes;
@@ -149,6 +149,50 @@ fn who_takes_interrupts_itself_must_be_one_that_may() {
     assert!(block(&cpu, &dedicated, Mode::Passthrough).is_err());
     cpu.lend_timer(Mode::Eli, true);
     assert_eq!(block(&cpu, &dedicated, Mode::Eli), Ok(()));
+}
+
+/// CLGI and STGI, VMLOAD and VMSAVE.
+#[test]
+fn what_the_cpu_keeps_is_open_to_one_that_runs_guests_of_its_own() {
+    let features = Features { virtual_gif: true, virtual_loads: true, ..HARDWARE };
+    let setup = setup(features);
+    let look = |cpu: &Vcpu, nests: bool, takes| {
+        let mut words = Words::new();
+        put(&mut words, VMCB, cpu.vmcb.as_bytes());
+        let outline = Outline::new(VMCB, setup, takes, false, PM_TIMER);
+        let inner = Inner { vmcb: 0, asid: 2, maps: (0, 0), frames: (0, 0), nested_root: 0 };
+        let outline = if nests { outline.with_inner(inner) } else { outline };
+        outline.audit(0, |at| words[&at]).is_ok()
+    };
+    let mut cpu = vcpu(&setup);
+    cpu.open_loads(true);
+    assert!(look(&cpu, true, Mode::Passthrough) && !look(&cpu, false, Mode::Passthrough));
+    cpu.open_loads(false);
+    cpu.set_exitless(Mode::Passthrough);
+    cpu.keep_flag();
+    cpu.vmcb.int_ctl |= int_ctl::V_GIF;
+    assert!(look(&cpu, true, Mode::Passthrough) && !look(&cpu, false, Mode::Passthrough));
+    assert!(!look(&cpu, true, Mode::Injection), "it never takes interrupts itself");
+    type Change = fn(&mut Vmcb);
+    let changes: [(&str, Change); 6] = [
+        ("interrupts don't exit", |v| v.intercept_misc1 &= !misc1::INTR),
+        ("masked by the host's IF", |v| v.int_ctl |= int_ctl::V_INTR_MASKING),
+        ("VMLOAD is open", |v| v.intercept_misc2 &= !4),
+        ("XSETBV is open", |v| v.intercept_misc2 &= !(1 << 13)),
+        ("virtual NMI", |v| v.int_ctl |= 1 << 26),
+        ("branches are recorded", |v| v.other_virtualization = 1),
+    ];
+    for (what, change) in changes {
+        change(cpu.vmcb);
+        assert!(!look(&cpu, true, Mode::Passthrough), "{what}");
+        cpu.take_flag();
+        cpu.open_loads(false);
+        cpu.set_exitless(Mode::Passthrough);
+        cpu.vmcb.intercept_misc2 |= ALWAYS_MISC2;
+        cpu.vmcb.int_ctl &= !int_ctl::VIRTUALIZED;
+        assert!(look(&cpu, true, Mode::Passthrough), "{what}: mended");
+        cpu.keep_flag();
+    }
 }
 
 #[test]

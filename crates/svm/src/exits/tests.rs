@@ -1,6 +1,7 @@
 //! Exit codes by the numbers of the manual.
 
 use super::*;
+use crate::vcpu::tests::QEMU;
 use delivery::EventKind;
 use zerocopy::FromZeros;
 
@@ -13,9 +14,6 @@ fn left(code: u64, info1: u64, info2: u64) -> Box<Vmcb> {
 fn hardware(code: u64, info1: u64, info2: u64) -> Exit {
     decode(&mut left(code, info1, info2), &Features::default(), |_| panic!("asked on hardware"))
 }
-
-const QEMU: Features =
-    Features { nested_paging: true, next_rip: false, decode_assists: false, emulated: true };
 
 #[test]
 fn codes_are_those_of_the_manual() {

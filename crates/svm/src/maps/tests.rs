@@ -60,6 +60,7 @@ fn exactly_these_msrs_are_open() {
             let mut expected = apic(map, completions_exit, shared);
             let state = STATE.into_iter().flat_map(|(first, n)| first..first + n);
             expected.extend(state.map(|msr| (msr, (true, true))));
+            expected.insert(0x1D9, (true, false));
             let mut bits = [0; MSR_BYTES];
             fill_msrs(&mut bits, map.open(completions_exit, shared));
             assert_eq!(told(&bits), expected, "{map:?} {completions_exit} {shared}");

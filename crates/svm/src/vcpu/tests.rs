@@ -9,9 +9,15 @@ use zerocopy::FromZeros;
 pub const MAPS: Maps =
     Maps { msrs: [0x1000, 0x3000, 0x5000, 0x7000, 0xD000, 0xF000], ports: 0x9000 };
 pub const HARDWARE: Features =
-    Features { nested_paging: true, next_rip: true, decode_assists: true, emulated: false };
-pub const QEMU: Features =
-    Features { nested_paging: true, next_rip: false, decode_assists: false, emulated: true };
+    Features { next_rip: true, decode_assists: true, emulated: false, ..QEMU };
+pub const QEMU: Features = Features {
+    nested_paging: true,
+    next_rip: false,
+    decode_assists: false,
+    virtual_loads: false,
+    virtual_gif: false,
+    emulated: true,
+};
 
 pub fn setup(features: Features) -> Setup {
     Setup {

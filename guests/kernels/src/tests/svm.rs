@@ -64,6 +64,15 @@ fn refused(test: &str) {
         // Nothing is there.
         let fault = attempt!(0x9000_0000u64, "mov rax, {v}", "vmrun rax").map(|f| f.vector);
         check!(test, fault == Some(PROTECTION), "VMRUN where no memory is: {fault:?}");
+        for round in 0..2 {
+            for (name, fault) in [
+                ("VMLOAD", attempt!(0x9000_0000u64, "mov rax, {v}", "vmload rax")),
+                ("VMSAVE", attempt!(0x9000_0000u64, "mov rax, {v}", "vmsave rax")),
+            ] {
+                let vector = fault.map(|f| f.vector);
+                check!(test, vector == Some(PROTECTION), "{name} there, {round}: {vector:?}");
+            }
+        }
     }
 }
 
@@ -111,6 +120,7 @@ pub fn exits(test: &str, _: &Boot) {
     maps(test, &mut guest);
     triple_fault(test, &mut guest);
     injected(test, &mut guest);
+    flags(test, &mut guest);
     end();
 }
 
@@ -171,6 +181,34 @@ fn injected(test: &str, guest: &mut Guest) {
     check!(test, left == 0, "nothing is left to inject");
 }
 
+/// CLGI and STGI of the guest's, on a flag that the CPU keeps for it.
+fn flags(test: &str, guest: &mut Guest) {
+    if cpu::cpuid(0x8000_000A).edx >> 16 & 1 == 0 {
+        return;
+    }
+    let wanted = guest.block().get(block::MISC2);
+    guest.restart(inside::flags());
+    guest.block().put(block::MISC2, wanted & !0x30);
+    guest.block().put(block::INT_CTL, block::MASKING | block::FLAG_KEPT | block::FLAG);
+    let flag = |guest: &Guest| guest.block().get(block::INT_CTL) & block::FLAG != 0;
+    for (name, set) in [("CLGI", false), ("STGI", true)] {
+        guest.run();
+        let (code, is) = (guest.code(), flag(guest));
+        check!(test, code == exit::VMMCALL && is == set, "{name} inside: {code:#x}, {is}");
+        guest.skip(3);
+    }
+    // One that is intercepted exits.
+    guest.block().put(block::MISC2, wanted & !0x20);
+    guest.restart(inside::flags());
+    guest.run();
+    guest.skip(3);
+    guest.run();
+    let code = guest.code();
+    check!(test, code == exit::STGI && !flag(guest), "STGI, intercepted: {code:#x}");
+    guest.block().put(block::MISC2, wanted);
+    guest.block().put(block::INT_CTL, block::MASKING);
+}
+
 /// Blocks that no CPU runs: VMEXIT_INVALID, and L1 goes on.
 pub fn invalid(test: &str, _: &Boot) {
     if !begin(test) {
@@ -221,6 +259,14 @@ fn loaded(test: &str) {
     check!(test, loaded == 0x4444, "VMLOAD: {loaded:#x}");
     cpu::wrmsr(KERNEL_GS, 0);
     cpu::wrmsr(STAR, 0);
+    let window = Window::open();
+    (0..50).for_each(|_| block.save());
+    let exits = window.close().own();
+    if policy() != Policy::Bare {
+        let translated = cpu::cpuid(0x8000_000A).edx >> 15 & 1 == 1;
+        let right = if translated { 0 } else { 50 };
+        check!(test, exits == right, "{exits} exits for 50 times VMSAVE");
+    }
     println!("  loaded and saved");
 }
 

@@ -224,6 +224,10 @@ impl VirtualCpu for SvmCpu {
     }
 
     fn take_interrupts(&mut self) {
+        // Of one that runs guests of its own.
+        if self.vcpu.flag().is_some() {
+            return self.end_kept_flag();
+        }
         // SAFETY: host state is complete here (segments restored by VMLOAD), so the host's own
         // handlers may run; IF is as before afterwards.
         unsafe { asm!("sti", "nop", "cli") };
@@ -239,6 +243,9 @@ impl VirtualCpu for SvmCpu {
                 self.mode = mode;
             }
             Mode::Injection if !self.vcpu.in_injection() => {
+                if self.vcpu.flag().is_some() {
+                    self.end_kept_flag();
+                }
                 let priority = x2apic::tpr();
                 if priority != 0 {
                     x2apic::set_tpr(0);
@@ -318,6 +325,9 @@ impl VirtualCpu for SvmCpu {
 
     fn nmi_possible(&mut self) -> bool {
         // STGI exits, and it is asked again.
+        if self.vcpu.flag() == Some(false) {
+            self.end_kept_flag();
+        }
         !self.nesting.as_deref().is_some_and(Nesting::holds) && self.vcpu.nmi_possible()
     }
 
@@ -399,7 +409,11 @@ impl VirtualCpu for SvmCpu {
     fn set_efer(&mut self, value: u64) {
         self.vcpu.set_efer(value);
         if let Some(nesting) = &mut self.nesting {
-            nesting.set_efer(value);
+            let on = nesting.set_efer(value);
+            self.vcpu.open_loads(on);
+            if !on {
+                self.end_kept_flag();
+            }
         }
     }
 
@@ -442,6 +456,12 @@ impl VirtualCpu for SvmCpu {
 
     fn notify(&mut self, notice: Notice) -> bool {
         self.notify_inner(notice)
+    }
+
+    fn exit_instead(&mut self) -> bool {
+        let translated = self.vcpu.vmcb.other_virtualization != 0;
+        self.vcpu.open_loads(false);
+        translated
     }
 
     fn runs_inner(&self) -> bool {

@@ -91,6 +91,7 @@ impl<C: VirtualCpu> Vcpu<C> {
                 }
                 Ok(reason)
             }
+            Err(fault) if fault.is_unknown_instruction() && self.cpu.exit_instead() => Ok(reason),
             Err(fault) => Err(Stop::Fault(fault)),
         }
         .map_err(|stop| (reason, stop))

@@ -15,6 +15,8 @@ pub const EXIT_INFO_2: usize = 0x80;
 pub const NESTED: usize = 0x90;
 pub const EVENT_INJ: usize = 0xA8;
 pub const NESTED_CR3: usize = 0xB0;
+/// VMLOAD and VMSAVE by the guest.
+pub const VIRTUAL: usize = 0xB8;
 pub const CLEAN: usize = 0xC0;
 pub const IDTR: usize = 0x480;
 pub const EFER: usize = 0x4D0;
@@ -26,6 +28,9 @@ pub const RFLAGS: usize = 0x570;
 pub const RIP: usize = 0x578;
 pub const RAX: usize = 0x5F8;
 
+/// V_GIF, and that the CPU keeps it.
+pub const FLAG: u64 = 1 << 9;
+pub const FLAG_KEPT: u64 = 1 << 25;
 /// V_INTR_MASKING.
 pub const MASKING: u64 = 1 << 24;
 
@@ -38,6 +43,8 @@ pub mod exit {
     pub const MSR: u64 = 0x7C;
     pub const SHUTDOWN: u64 = 0x7F;
     pub const VMMCALL: u64 = 0x81;
+    pub const VMLOAD: u64 = 0x82;
+    pub const STGI: u64 = 0x84;
     pub const NPF: u64 = 0x400;
     /// QEMU leaves the upper half out.
     pub const INVALID: u64 = 0xFFFF_FFFF;

@@ -5,6 +5,7 @@ core::arch::global_asm!(
 .balign 16
 .global svm_cpuids, svm_hypercall, svm_halt, svm_reads_msr, svm_writes_port
 .global svm_undefined, svm_spins, svm_touches, svm_stores, svm_jumps
+.global svm_saves, svm_loads, svm_flags
 svm_cpuids:
     lea rcx, [rdx + 1]
     cpuid
@@ -36,6 +37,20 @@ svm_stores:
     vmmcall
 svm_jumps:
     jmp rsi
+# With a block at RSI.
+svm_saves:
+    mov rax, rsi
+    vmsave rax
+    vmmcall
+svm_loads:
+    mov rax, rsi
+    vmload rax
+    vmmcall
+svm_flags:
+    clgi
+    vmmcall
+    stgi
+    vmmcall
 "#
 );
 
@@ -70,4 +85,10 @@ codes!(
     stores = svm_stores,
     /// Goes to RSI.
     jumps = svm_jumps,
+    /// VMSAVE to RSI, VMMCALL.
+    saves = svm_saves,
+    /// VMLOAD from RSI, VMMCALL.
+    loads = svm_loads,
+    /// CLGI, VMMCALL, STGI, VMMCALL.
+    flags = svm_flags,
 );

@@ -18,6 +18,8 @@ pub fn interrupts(test: &str, _: &Boot) {
     idt::on(VECTOR, |_| x2apic::complete());
     idt::on(TIMER, |_| x2apic::complete());
     held(test);
+    kept(test);
+    held(test);
     pending(test);
     ticks(test);
     masked(test);
@@ -44,6 +46,46 @@ fn held(test: &str) {
     let came = wait::until(|| idt::count(VECTOR) == before + 2);
     cpu::disable_interrupts();
     check!(test, came, "and again");
+}
+
+/// From the first CLGI on the CPU keeps the flag, where it can, until an interrupt comes.
+fn kept(test: &str) {
+    let before = idt::count(VECTOR);
+    let window = Window::open();
+    for _ in 0..ROUNDS {
+        hold();
+        let_in();
+    }
+    let first = window.close().of(Reason::Nesting);
+    // With the flag set it comes as ever, and once.
+    cpu::enable_interrupts();
+    x2apic::self_ipi(VECTOR);
+    let came = wait::until(|| idt::count(VECTOR) == before + 1);
+    cpu::disable_interrupts();
+    check!(test, came, "an interrupt behind STGI");
+    let window = Window::open();
+    hold();
+    cpu::enable_interrupts();
+    x2apic::self_ipi(VECTOR);
+    wait::settle();
+    let early = idt::count(VECTOR) - before - 1;
+    // IF is clear when the flag is set: still it waits.
+    cpu::disable_interrupts();
+    let_in();
+    wait::settle();
+    let waits = idt::count(VECTOR) == before + 1 && x2apic::requested(VECTOR);
+    cpu::enable_interrupts();
+    let came = wait::until(|| idt::count(VECTOR) == before + 2);
+    cpu::disable_interrupts();
+    let second = window.close().own();
+    check!(test, early == 0 && waits && came, "{early} came, one waits: {waits}, comes: {came}");
+    if policy() != Policy::Bare {
+        let keeps = cpu::cpuid(0x8000_000A).edx >> 16 & 1 == 1;
+        let exits = if keeps { 1 } else { 2 * ROUNDS };
+        check!(test, first == exits, "{first} exits for {ROUNDS} times CLGI and STGI");
+        // CLGI and STGI, beside the interrupt's, which is the host's.
+        check!(test, second == 2, "{second} exits where one comes while the flag is clear");
+    }
 }
 
 /// One that is pending at VMRUN ends the guest, is pending still, and comes with STGI.

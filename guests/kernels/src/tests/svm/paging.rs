@@ -3,7 +3,7 @@
 use super::block::{self, Frame, Guest, exit};
 use super::{begin, end, inside};
 use crate::counters::{Policy, Window, policy};
-use crate::{boot::Boot, console::check};
+use crate::{boot::Boot, console::check, cpu};
 use core::sync::atomic::Ordering::SeqCst;
 use ledger::Reason;
 
@@ -80,7 +80,7 @@ fn flushed(guest: &Guest) {
 
 /// Pages that come, move, become others' and go.
 pub fn paging(test: &str, _: &Boot) {
-    crate::cpu::wrmsr(0xC000_0080, crate::cpu::rdmsr(0xC000_0080) | NXE);
+    cpu::wrmsr(0xC000_0080, cpu::rdmsr(0xC000_0080) | NXE);
     if !begin(test) {
         return;
     }
@@ -90,6 +90,7 @@ pub fn paging(test: &str, _: &Boot) {
     rights(test, &mut guest);
     moved(test, &mut guest);
     other_tables(test, &mut guest);
+    loads_inside(test, &mut guest);
     end();
 }
 
@@ -123,7 +124,7 @@ fn first_touch(test: &str, guest: &mut Guest) {
     if policy() != Policy::Bare {
         let [runs, told, filled] = [Reason::Nesting, Reason::NestedReflected, Reason::NestedFill]
             .map(|reason| counted.of(reason));
-        // VMRUN and STGI, twice.
+        // VMRUN and STGI, twice: with IF clear the host holds interrupts back.
         check!(test, runs == 4 * PAGES, "{runs} exits for instructions");
         check!(test, told == 2 * PAGES, "{told} faults and calls told");
         check!(test, filled == PAGES, "{filled} translations put in");
@@ -166,6 +167,41 @@ fn moved(test: &str, guest: &mut Guest) {
     flushed(guest);
     let (code, ..) = access(guest, inside::touches(), 2, 0);
     check!(test, code == exit::VMMCALL, "the others are there still: {code:#x}");
+}
+
+/// VMSAVE and VMLOAD of the guest's own, without an exit: its physical addresses count, and a page
+/// that isn't there is told.
+fn loads_inside(test: &str, guest: &mut Guest) {
+    const STAR: u32 = 0xC000_0081;
+    if cpu::cpuid(0x8000_000A).edx >> 15 & 1 == 0 {
+        return;
+    }
+    // No intercept of VMLOAD and VMSAVE.
+    let wanted = guest.block().get(block::MISC2);
+    guest.block().put(block::MISC2, wanted & !0xC);
+    guest.block().put(block::VIRTUAL, 2);
+    cpu::wrmsr(STAR, 0x10_0008_0000_1234);
+    FIRST.0[12].store(0, SeqCst);
+    flush(guest);
+    let (code, info, at) = access(guest, inside::saves(), 12, 0);
+    let right = code == exit::NPF && info & WRITE != 0 && at & !0xFFF == AREA + 0xC000;
+    check!(test, right, "VMSAVE to nowhere: {code:#x}, {info:#x}, {at:#x}");
+    flushed(guest);
+    map(12, 12, ALL);
+    let (code, ..) = access(guest, inside::saves(), 12, 0);
+    let saved = BACKING[12].0[0x600 / 8].load(SeqCst);
+    let right = code == exit::VMMCALL && saved == 0x10_0008_0000_1234;
+    check!(test, right, "VMSAVE: {code:#x}, {saved:#x}");
+    BACKING[12].0[0x600 / 8].store(0x10_0008_0000_4321, SeqCst);
+    let (code, ..) = access(guest, inside::loads(), 12, 0);
+    let loaded = cpu::rdmsr(STAR);
+    let right = code == exit::VMMCALL && loaded == 0x10_0008_0000_4321;
+    check!(test, right, "VMLOAD: {code:#x}, {loaded:#x}");
+    cpu::wrmsr(STAR, 0);
+    guest.block().put(block::VIRTUAL, 0);
+    guest.block().put(block::MISC2, wanted);
+    let (code, ..) = access(guest, inside::loads(), 12, 0);
+    check!(test, code == exit::VMLOAD, "VMLOAD, intercepted: {code:#x}");
 }
 
 /// Without nested paging the guest's addresses are this kernel's; and with it again.

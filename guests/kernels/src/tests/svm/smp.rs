@@ -19,6 +19,7 @@ const ROUNDS: u64 = 10;
 static INSIDE: AtomicU64 = AtomicU64::new(0);
 static FOUND: AtomicU64 = AtomicU64::new(u64::MAX);
 static TOLD: AtomicU64 = AtomicU64::new(0);
+static SENT: AtomicU64 = AtomicU64::new(0);
 
 fn turn_on() {
     FOUND.store(cpu::rdmsr(EFER) & SVME | cpu::rdmsr(VM_HSAVE_PA), SeqCst);
@@ -63,6 +64,28 @@ fn spin_until_nmi(_: usize) {
     cpu::wrmsr(EFER, cpu::rdmsr(EFER) & !SVME);
 }
 
+/// With the flag clear an NMI waits, too, whoever keeps the flag.
+fn hold_nmis(_: usize) {
+    turn_on();
+    for _ in 0..ROUNDS {
+        // As one that has run guests already.
+        (0..2).for_each(|_| {
+            block::let_in();
+            block::hold();
+        });
+        let before = idt::count(NMI_VECTOR);
+        INSIDE.fetch_add(1, SeqCst);
+        wait::patiently(|| SENT.load(SeqCst) >= INSIDE.load(SeqCst));
+        wait::settle();
+        let early = idt::count(NMI_VECTOR) - before;
+        block::let_in();
+        wait::settle();
+        let came = idt::count(NMI_VECTOR) - before;
+        TOLD.fetch_add(u64::from(early == 0 && came == 1), SeqCst);
+    }
+    cpu::wrmsr(EFER, cpu::rdmsr(EFER) & !SVME);
+}
+
 /// Gives the second CPU this to do, and waits until it is in its guest.
 fn inside(job: fn(usize)) -> bool {
     INSIDE.store(0, SeqCst);
@@ -89,6 +112,19 @@ pub fn events(test: &str, boot: &Boot) {
     });
     let told = TOLD.load(SeqCst);
     check!(test, came && told == ROUNDS, "{told} NMIs ended a guest, and came with STGI");
+
+    INSIDE.store(0, SeqCst);
+    TOLD.store(0, SeqCst);
+    let came = smp::others(2, hold_nmis, || {
+        (1..=ROUNDS).all(|round| {
+            let ready = wait::patiently(|| INSIDE.load(SeqCst) == round);
+            x2apic::send(1, x2apic::command::NMI);
+            SENT.store(round, SeqCst);
+            ready
+        })
+    });
+    let waited = TOLD.load(SeqCst);
+    check!(test, came && waited == ROUNDS, "{waited} NMIs waited for STGI");
 
     let mut right = 0;
     for _ in 0..ROUNDS {

@@ -1,16 +1,37 @@
-//! Interrupts of L1 held back: by the task priority, wherever the vCPU's mode keeps that.
+//! L1's global interrupt flag, and its interrupts while that is clear.
+//!
+//! | the flag | is | an interrupt of L1's |
+//! |---|---|---|
+//! | open | set; CLGI exits | is L1's without an exit |
+//! | kept by the CPU | set or clear; neither CLGI nor STGI exits | exits, if IF lets it in |
+//! | held | clear; STGI exits | waits for the task priority, wherever the vCPU's mode keeps that |
+//!
+//! The first CLGI has the flag kept, so that an L1 that runs its guests exits for neither. The
+//! first interrupt ends that: with the flag set it is open, else it is held until STGI. Without a
+//! virtual flag, and in injection mode, it is open or held. It isn't kept for good, since it holds
+//! back no physical interrupt, and hypervisors have IF set behind CLGI.
 
 use super::Nesting;
 use crate::cpu::svm::SvmCpu;
+use delivery::Mode;
 use vendor::VirtualCpu as _;
 
 /// No interrupt is of a higher class.
 const HOLDS_ALL: u8 = 0xFF;
 
 impl SvmCpu {
-    /// Interrupts are held back from here on.
-    pub(super) fn hold_interrupts(&mut self) {
-        if self.nesting.as_deref().is_none_or(Nesting::holds) {
+    /// The flag is clear from here on.
+    pub(super) fn clear_flag(&mut self) {
+        if self.holds() || self.mode == Mode::Passthrough && self.vcpu.keep_flag() {
+            return;
+        }
+        self.hold();
+    }
+
+    /// The same, and what comes waits.
+    pub(super) fn hold(&mut self) {
+        self.vcpu.take_flag();
+        if self.holds() {
             return;
         }
         let priority = self.task_priority();
@@ -20,10 +41,24 @@ impl SvmCpu {
         }
     }
 
-    /// They aren't any more.
+    /// Interrupts aren't held any more.
     pub(super) fn let_interrupts(&mut self) {
         if let Some(priority) = self.nesting.as_deref_mut().and_then(|n| n.held.take()) {
             self.set_task_priority(priority);
         }
+    }
+
+    /// The CPU isn't to keep the flag any more.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::cpu::svm) fn end_kept_flag(&mut self) {
+        // While L2 runs L1's is set, whatever it is afterwards.
+        if self.vcpu.take_flag() == Some(false) && !self.runs_inner() {
+            self.hold();
+        }
+    }
+
+    fn holds(&self) -> bool {
+        self.nesting.as_deref().is_none_or(Nesting::holds)
     }
 }

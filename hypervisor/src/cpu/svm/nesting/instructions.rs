@@ -121,7 +121,7 @@ impl SvmCpu {
                 Attempt::Done(STGI)
             }
             exit::CLGI => {
-                self.hold_interrupts();
+                self.clear_flag();
                 Attempt::Done(CLGI)
             }
             exit::INVLPGA => {
@@ -142,6 +142,10 @@ impl SvmCpu {
         let long = self.vcpu.vmcb.code_mode() == Mode::Bits64;
         let gpa = if long { rax } else { rax & 0xFFFF_FFFF };
         let page = memory.page(gpa).filter(|_| gpa & 0xFFF == 0);
+        if code != exit::VMRUN {
+            // It may be here for one that it couldn't do without an exit.
+            self.vcpu.open_loads(true);
+        }
         let Some(page) = page else { return self.refuse(GENERAL_PROTECTION, Some(0)) };
         match code {
             exit::VMLOAD => {
@@ -164,13 +168,13 @@ impl SvmCpu {
         if nesting.begin(v01, memory, (gpa, page)).is_err() {
             nesting.nest.refuse(&mut InPage(page));
             host_state(v01);
-            self.hold_interrupts();
+            self.clear_flag();
             return Attempt::Done(VMRUN);
         }
         // With V_INTR_MASKING it is L1's flag that lets physical interrupts leave L2.
         let closed = nesting.nest.control().masks_interrupts() && v01.rflags & RFLAGS_IF == 0;
         if closed {
-            self.hold_interrupts();
+            self.hold();
         } else {
             self.let_interrupts();
         }

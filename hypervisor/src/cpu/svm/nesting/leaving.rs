@@ -174,7 +174,7 @@ impl SvmCpu {
             Ok(inner) => inner,
             Err(code) => {
                 nesting.tell(v01, code, event);
-                self.hold_interrupts();
+                self.told(code);
                 Inner::Told
             }
         }
@@ -204,7 +204,13 @@ impl SvmCpu {
         }
         (nesting.inner.exit_info1, nesting.inner.exit_info2) = (0, 0);
         nesting.tell(v01, code, event);
-        self.hold_interrupts();
+        self.told(code);
         true
+    }
+
+    /// L1 goes on with its flag clear.
+    fn told(&mut self, code: u32) {
+        // An interrupt is pending still, and would exit at once.
+        if code == exit::INTR { self.hold() } else { self.clear_flag() }
     }
 }

@@ -5,13 +5,14 @@
 //! address space of its own, by tables that map L1's memory alone, or by L1's own; nothing is
 //! allocated after boot.
 //!
-//! While L1's global interrupt flag is clear, the task priority of the core's local APIC (in
-//! injection mode the virtual one) holds every interrupt back: what comes stays pending, and
-//! nothing exits for it. L1 would see that in CR8 and in the APIC's registers, and nowhere else.
+//! While L1's global interrupt flag is clear, the CPU keeps it where it can, until an interrupt
+//! comes; then the task priority of the core's local APIC (in injection mode the virtual one) holds
+//! every interrupt back: what comes stays pending, and nothing exits for it. L1 would see that in
+//! CR8 and in the APIC's registers, and nowhere else.
 //!
 //! | file | is |
 //! |---|---|
-//! | `holding` | interrupts held back by the task priority |
+//! | `holding` | L1's global interrupt flag, and what holds interrupts back |
 //! | `instructions` | VMRUN, VMLOAD, VMSAVE, STGI, CLGI, INVLPGA |
 //! | `leaving` | the exits of L2 |
 //! | `memory` | L1's memory, the frames of the composed tables |
@@ -131,9 +132,10 @@ impl Nesting {
         if self.on { EFER_SVME } else { 0 }
     }
 
-    /// L1 wrote EFER.
-    pub fn set_efer(&mut self, value: u64) {
+    /// L1 wrote EFER. Gives whether SVM is on.
+    pub fn set_efer(&mut self, value: u64) -> bool {
         self.on = value & EFER_SVME != 0;
+        self.on
     }
 
     /// Is L1's global interrupt flag clear?
