@@ -1,6 +1,7 @@
 //! The test kernels in the emulator: each delivery situation under each policy, what
 //! hostile guests do, two VMs at once, and what is refused; Linux on each network controller and
-//! beside attackers, old and new kernels, and every way of booting; the daemon below stock QEMU.
+//! beside attackers, old and new kernels, as a hypervisor, and every way of booting; the daemon
+//! below stock QEMU.
 //!
 //! Guarantees: [`AT_ONCE`] machines run at a time at most, and one alone where several of its CPUs
 //! are busy, where its run is measured or its turns are timed; a case that fails shows why, with
@@ -14,6 +15,7 @@ mod cases;
 mod cost;
 mod echo;
 pub mod hostile;
+mod hypervisor;
 mod inventory;
 mod judge;
 pub mod kernel;
@@ -103,6 +105,8 @@ impl Choice<'_> {
 struct Chosen {
     cases: Vec<Case>,
     kernels: Vec<(&'static str, table::Shape)>,
+    /// Linux as a hypervisor.
+    hypervisor: bool,
     stock: Vec<stock::Kind>,
 }
 
@@ -115,6 +119,7 @@ impl Chosen {
                 Some(Iommu::AmdVi) => Vec::new(),
                 _ => table::chosen(quick, only),
             },
+            hypervisor: choice.iommu != Some(Iommu::AmdVi) && hypervisor::is_chosen(quick, only),
             stock: match choice.iommu {
                 Some(_) => Vec::new(),
                 None => stock::chosen(quick, long, only),
@@ -131,7 +136,12 @@ impl Chosen {
     fn names(&self) -> Vec<String> {
         let cases = self.cases.iter().map(|case| case.name.clone());
         let kernels = self.kernels.iter().map(|(kernel, shape)| table::name(kernel, *shape));
-        cases.chain(kernels).chain(self.stock.iter().map(|kind| kind.name().to_owned())).collect()
+        let hypervisor = self.hypervisor.then(|| hypervisor::NAME.to_owned());
+        cases
+            .chain(kernels)
+            .chain(hypervisor)
+            .chain(self.stock.iter().map(|kind| kind.name().to_owned()))
+            .collect()
     }
 }
 
@@ -144,7 +154,7 @@ pub fn list(choice: Choice) -> Result<Vec<String>> {
 pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
     let chosen = Chosen::of(choice)?;
     let tally = Tally::new(chosen.names().len());
-    let Chosen { cases, kernels, stock } = chosen;
+    let Chosen { cases, kernels, hypervisor, stock } = chosen;
     let (only, total) = (choice.only, all().len());
     let kernel = kernel::build(cx, |variant| cases.iter().any(|c| c.has(variant)))?;
     // Built before the first case, so that no case's time has it.
@@ -170,6 +180,9 @@ pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
         boots::write(cx, &summary)?;
     }
     summary += table::run(cx, &kernels, only.is_none(), &tally)?;
+    if hypervisor {
+        summary += hypervisor::run(cx, &tally)?;
+    }
     summary += stock::run(cx, &stock, &tally)?;
     Ok(summary)
 }
