@@ -47,6 +47,6 @@ pub use check::Illegal;
 pub use control::Control;
 pub use enter::{Entry, Host, Nest};
 pub use leave::{Told, host_state};
-pub use maps::{MSR_WORDS, OpenWords, TooMany};
+pub use maps::{MSR_WORDS, OpenWords, TooMany, Used};
 pub use offer::Offer;
 pub use owner::{Owner, PermissionMaps};

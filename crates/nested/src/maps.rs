@@ -1,26 +1,35 @@
 //! The permission map of MSRs by which L2 runs (APM vol. 2, 15.11): open is what both 01's and L1's
-//! map open.
+//! map open, as far as L2 uses it.
 //!
-//! L1 may change its map without a word. So it is read at each entry, but only where 01's map is
-//! open at all, which is in a few words.
+//! L1 may change its map without a word. So what is open in L2's is read anew at each entry. It
+//! begins closed, and a word of it is opened when L2 accesses one of its registers: most of what
+//! could be open is never used.
 
+use svm::maps::msr_bit;
 use thiserror::Error;
 
 /// Words of a permission map of MSRs.
 pub const MSR_WORDS: usize = 1024;
-/// Words of a page.
-const PAGE_WORDS: usize = 512;
 /// More words than any map of 01's opens something in.
 const MOST: usize = 32;
 
 /// The words of 01's map in which something is open.
 #[derive(Clone, Debug)]
 pub struct OpenWords {
-    /// In ascending order.
     words: [(u16, u64); MOST],
-    /// How many there are in the map's first page, and in all.
-    first: usize,
     count: usize,
+}
+
+/// Those of them that L2 uses, a bit for each. None at first, and where the map is another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Used(u32);
+
+impl Used {
+    /// None are: nothing is to be merged.
+    #[inline(always)]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
 }
 
 /// 01's map has more open words than there is room for.
@@ -35,31 +44,43 @@ impl OpenWords {
     ///
     /// If there are too many.
     pub fn of(map: &[u64; MSR_WORDS]) -> Result<Self, TooMany> {
-        let mut open = OpenWords { words: [(0, 0); MOST], first: 0, count: 0 };
+        let mut open = OpenWords { words: [(0, u64::MAX); MOST], count: 0 };
         for (at, word) in map.iter().enumerate().filter(|(_, word)| **word != u64::MAX) {
             *open.words.get_mut(open.count).ok_or(TooMany)? = (at as u16, *word);
             open.count += 1;
-            open.first += usize::from(at < PAGE_WORDS);
         }
         Ok(open)
     }
 
-    /// Is anything open in this page of the map?
-    #[inline(always)]
-    pub fn is_in(&self, page: usize) -> bool {
-        if page == 0 { self.first > 0 } else { self.count > self.first }
+    /// L2 accesses this register, which L1 lets it. False: 01's map has it closed.
+    pub fn add(&self, used: &mut Used, msr: u32, write: bool) -> bool {
+        let Some(bit) = msr_bit(msr).map(|bit| bit + usize::from(write)) else { return false };
+        let is_open =
+            |(at, own): &(u16, u64)| usize::from(*at) == bit / 64 && own >> (bit % 64) & 1 == 0;
+        let found = self.words[..self.count.min(MOST)].iter().position(is_open);
+        if let Some(n) = found {
+            used.0 |= 1 << n;
+        }
+        found.is_some()
     }
 
-    /// Merges L1's map into the one that L2 runs by. `theirs` gives a word of a page of it, by the
-    /// page and the word's place there. The map had nothing open at first, and never anything but
-    /// by this.
-    #[inline(always)]
-    pub fn merge(&self, merged: &mut [u64; MSR_WORDS], theirs: impl Fn(usize, usize) -> u64) {
-        let (first, second) = self.words[..self.count].split_at(self.first.min(self.count));
-        for (page, words) in [first, second].into_iter().enumerate() {
-            for &(at, own) in words {
-                let at = usize::from(at) % MSR_WORDS;
-                merged[at] = own | theirs(page, at % PAGE_WORDS);
+    /// Merges what is used of L1's map into the one that L2 runs by, which was closed at first.
+    /// `theirs`: a word of L1's. What L1 has closed isn't used any more.
+    pub fn merge(
+        &self,
+        used: &mut Used,
+        merged: &mut [u64; MSR_WORDS],
+        theirs: impl Fn(usize) -> u64,
+    ) {
+        let mut left = used.0;
+        while left != 0 {
+            let n = left.trailing_zeros() as usize % MOST;
+            left &= left - 1;
+            let (at, own) = self.words[n];
+            let at = usize::from(at) % MSR_WORDS;
+            merged[at] = own | theirs(at);
+            if merged[at] == u64::MAX {
+                used.0 &= !(1 << n);
             }
         }
     }

@@ -86,28 +86,22 @@ impl Map {
         let both = |msr| Open { msr, read: true, write: true };
         let read = |msr| Open { msr, read: true, write: false };
         let write = |msr| Open { msr, read: false, write: true };
-        // Reads as 0: the host never writes it, nor does a guest. KVM reads it at each entry.
-        let debug = [read(DEBUG_CONTROL)].into_iter();
         // Guest state that VMLOAD and VMSAVE switch, PAT, which is the guest's own copy with nested
         // paging (APM vol. 2, 15.25.8), and controls of speculation that end with the core.
         let state = PASSED_THROUGH.into_iter().map(both);
         let count = (lent || !shared && self != Map::Hidden).then_some(read(TIMER_CURRENT));
         let eoi = (owns || takes && !completions_exit).then_some(write(EOI));
         let priority = takes.then_some(both(TASK_PRIORITY));
+        // Reads as 0: the host never writes it, nor does a guest. KVM reads it at each entry.
+        let debug = Some(read(DEBUG_CONTROL));
         let interrupts =
             INTERRUPT_STATE.chain([PROCESSOR_PRIORITY]).map(read).filter(move |_| owns);
         let timer = move |msr| if self == Map::Passthrough { both(msr) } else { read(msr) };
         let timer = TIMER.into_iter().map(timer).filter(move |_| owns);
-        let timer = timer.chain(lent.then_some(write(TIMER[0])));
+        let started = lent.then_some(write(TIMER[0]));
         let own = owns.then_some(write(SELF_IPI));
-        state
-            .chain(debug)
-            .chain(count)
-            .chain(eoi)
-            .chain(priority)
-            .chain(interrupts)
-            .chain(timer)
-            .chain(own)
+        let single = [count, eoi, priority, debug, started, own].into_iter().flatten();
+        state.chain(interrupts).chain(timer).chain(single)
     }
 }
 
@@ -141,7 +135,7 @@ pub(crate) fn open_ports(pm_timer: Option<u16>) -> impl Iterator<Item = u16> {
 }
 
 /// The bit for reads of an MSR; that for writes follows. Registers without one exit always.
-pub(crate) fn msr_bit(msr: u32) -> Option<usize> {
+pub fn msr_bit(msr: u32) -> Option<usize> {
     Some(match msr {
         0..0x2000 => msr as usize * 2,
         0xC000_0000..0xC000_2000 => 0x800 * 8 + (msr as usize - 0xC000_0000) * 2,

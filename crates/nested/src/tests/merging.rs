@@ -271,24 +271,35 @@ fn an_offer_reaches_whoever_has_interrupts_on() {
 }
 
 #[test]
-fn msrs_are_open_where_both_maps_are() {
-    use crate::{MSR_WORDS, OpenWords, TooMany};
+fn msrs_are_open_where_both_maps_are_and_l2_uses_them() {
+    use crate::{MSR_WORDS, OpenWords, TooMany, Used};
+    // FS.Base and GS.Base; writes of C001_0000.
     let mut own = [u64::MAX; MSR_WORDS];
-    (own[3], own[700]) = (!0b1111, !0b11 << 1 | 1);
+    (own[264], own[512]) = (!0b1111, !0b10);
     let Ok(open) = OpenWords::of(&own) else { panic!() };
     let mut merged = [u64::MAX; MSR_WORDS];
-    open.merge(&mut merged, |page, at| match (page, at) {
-        (0, 3) => !0b0101,
-        (1, 188) => u64::MAX,
-        _ => panic!("word {at} of page {page} was read for nothing"),
-    });
-    assert_eq!(merged[3], !0b0101);
-    assert!(merged.iter().enumerate().all(|(at, word)| at == 3 || *word == u64::MAX));
-    // Closed again, as L1 wants it now.
-    open.merge(&mut merged, |_, _| u64::MAX);
-    assert_eq!(merged, [u64::MAX; MSR_WORDS]);
+    let mut used = Used::default();
+    let mut merge = |used: &mut Used, theirs: &dyn Fn(usize) -> u64| {
+        open.merge(used, &mut merged, theirs);
+        merged
+    };
+    assert_eq!(merge(&mut used, &|at| panic!("word {at} was read for nothing")), [u64::MAX; 1024]);
+    for (msr, write) in
+        [(0xC000_0102, false), (0xC001_0000, false), (0xC000_0080, true), (0x48, true), (!0, true)]
+    {
+        assert!(!open.add(&mut used, msr, write) && used.is_empty(), "{msr:#x}");
+    }
+    assert!(open.add(&mut used, 0xC000_0101, true) && !used.is_empty());
+    let now = merge(&mut used, &|at| if at == 264 { !0b0101 } else { panic!("word {at}") });
+    assert_eq!(now[264], !0b0101);
+    assert!(now.iter().enumerate().all(|(at, word)| at == 264 || *word == u64::MAX));
     // L1 opens all: no more than the host's.
-    open.merge(&mut merged, |_, _| 0);
-    assert_eq!(merged, own);
+    assert!(open.add(&mut used, 0xC001_0000, true));
+    assert_eq!(merge(&mut used, &|_| 0), own);
+    // Closed again, as L1 wants it now, and not looked at any more.
+    assert_eq!(merge(&mut used, &|at| if at == 264 { u64::MAX } else { 0 })[264], u64::MAX);
+    assert_eq!(merge(&mut used, &|at| if at == 512 { 0 } else { panic!("word {at}") })[512], !0b10);
+    assert_eq!(merge(&mut used, &|_| u64::MAX), [u64::MAX; MSR_WORDS]);
+    assert!(used.is_empty());
     assert_eq!(OpenWords::of(&[0; MSR_WORDS]).err(), Some(TooMany));
 }

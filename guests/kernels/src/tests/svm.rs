@@ -139,6 +139,14 @@ fn maps(test: &str, guest: &mut Guest) {
     guest.run();
     let (code, value) = (guest.code(), guest.block().get(block::RAX) & 0xFFFF_FFFF);
     check!(test, code == exit::VMMCALL && value == 0x1234_5678, "open: {code:#x}, {value:#x}");
+    guest.restart(inside::reads_msr());
+    guest.registers.rcx = MSR;
+    let window = Window::open();
+    guest.enter();
+    let exits = window.close().own();
+    block::let_in();
+    let right = policy() == Policy::Bare || exits == 2;
+    check!(test, right, "and the next time: {exits} exits");
     block::open_msr(MSR as u32, false);
     guest.restart(inside::reads_msr());
     guest.registers.rcx = MSR;

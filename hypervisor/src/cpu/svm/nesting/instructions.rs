@@ -9,7 +9,7 @@ use crate::cpu::svm::SvmCpu;
 use decode::{Mode, Registers as _};
 use delivery::Event;
 use nested::tables::{Access, Rules, walk};
-use nested::{Block as _, Illegal, host_state, loaded};
+use nested::{Block as _, Illegal, Used, host_state, loaded};
 use svm::Vmcb;
 use svm::vmcb::{exit, int_ctl};
 use vendor::{Attempt, GuestPages};
@@ -68,34 +68,53 @@ impl Nesting {
                 root
             }
         };
-        self.merge_msrs(v01, memory);
+        if !self.used.is_empty() {
+            self.merge_msrs(v01, memory);
+        }
         if self.features.emulated && self.inner.int_ctl & int_ctl::V_IRQ != 0 {
             // Else it aborts: see `svm::emulator`.
             self.inner.intercept_cr_write |= CR8;
         }
-        self.block = Some(page);
+        (self.block, self.known) = (Some(page), (gpa, page));
         Ok(())
     }
 
+    /// L2 accesses a register that L1 lets it access. False: the host doesn't.
+    pub(super) fn open_msr(
+        &mut self,
+        v01: &Vmcb,
+        memory: &dyn GuestPages,
+        msr: u32,
+        write: bool,
+    ) -> bool {
+        self.merge_msrs(v01, memory);
+        let Some((_, open)) = self.open.get(self.made_of) else { return false };
+        let opens = open.add(&mut self.used, msr, write);
+        self.merge_msrs(v01, memory);
+        opens
+    }
+
     /// L2's map of MSRs: of L1's that is in force, and of the one in its memory.
-    #[inline(always)]
+    #[inline(never)]
     fn merge_msrs(&mut self, v01: &Vmcb, memory: &dyn GuestPages) {
         if self.open.get(self.made_of).is_none_or(|(map, _)| *map != v01.msrpm_base) {
             // Another mode of L1's: what was open by the other map is closed.
             self.msrs.fill(u64::MAX);
+            self.used = Used::default();
             let at = self.open.iter().position(|(map, _)| *map == v01.msrpm_base);
             self.made_of = at.unwrap_or(usize::MAX);
         }
         let Some((_, open)) = self.open.get(self.made_of) else { return };
-        let (base, _) = self.nest.control().maps();
+        let control = self.nest.control();
+        let (base, all) = (control.maps().0, !control.has(exit::MSR));
         // What isn't memory is all ones, as the map of ports is.
-        let closed = self.host.iopm_base;
-        let page = |n: u64| match open.is_in(n as usize) {
-            true => memory.page(base.wrapping_add(n * 4096)).unwrap_or(closed),
-            false => closed,
-        };
-        let pages = [page(0), page(1)];
-        open.merge(self.msrs, |page, at| InPage(pages[page]).read(at * 8));
+        let page = |n: u64| memory.page(base.wrapping_add(n)).unwrap_or(self.host.iopm_base);
+        let first = page(0);
+        open.merge(&mut self.used, self.msrs, |at| match at {
+            _ if all => 0,
+            0..512 => InPage(first).read(at * 8),
+            _ => InPage(page(4096)).read(at * 8),
+        });
     }
 }
 
@@ -141,7 +160,12 @@ impl SvmCpu {
         let rax = self.vcpu.gpr(0);
         let long = self.vcpu.vmcb.code_mode() == Mode::Bits64;
         let gpa = if long { rax } else { rax & 0xFFFF_FFFF };
-        let page = memory.page(gpa).filter(|_| gpa & 0xFFF == 0);
+        // A guest's memory stays where it is.
+        let known = self.nesting.as_deref().map(|n| n.known).filter(|known| known.0 == gpa);
+        let page = match known {
+            Some((_, page)) => Some(page),
+            None => memory.page(gpa).filter(|_| gpa & 0xFFF == 0),
+        };
         if code != exit::VMRUN {
             // It may be here for one that it couldn't do without an exit.
             self.vcpu.open_loads(true);

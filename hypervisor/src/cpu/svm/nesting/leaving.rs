@@ -83,6 +83,7 @@ impl Nesting {
     /// An exit that L1 didn't ask for.
     fn put_right(
         &mut self,
+        (v01, memory, msr): (&Vmcb, &dyn GuestPages, u32),
         event: Option<Event>,
         in_service: &dyn Fn(u8) -> bool,
     ) -> Result<Inner, u32> {
@@ -104,6 +105,9 @@ impl Nesting {
                 self.inner.intercept_dr_write = 0;
             }
             exit::RDPMC => self.raise(GENERAL_PROTECTION, Some(0)),
+            exit::MSR if self.open_msr(v01, memory, msr, self.inner.exit_info1 & 1 != 0) => {
+                return Ok(Inner::Filled);
+            }
             _ => self.raise(UNDEFINED, None),
         }
         Ok(Inner::Done)
@@ -168,7 +172,7 @@ impl SvmCpu {
         ) {
             Owner::L1(code) => Err(code),
             Owner::Tables => nesting.fill(v01, memory, event),
-            Owner::Host => nesting.put_right(event, &in_service),
+            Owner::Host => nesting.put_right((v01, memory, msr), event, &in_service),
         };
         match outcome {
             Ok(inner) => inner,
@@ -209,8 +213,13 @@ impl SvmCpu {
     }
 
     /// L1 goes on with its flag clear.
+    #[inline(always)]
     fn told(&mut self, code: u32) {
-        // An interrupt is pending still, and would exit at once.
-        if code == exit::INTR { self.hold() } else { self.clear_flag() }
+        if code == exit::INTR {
+            // It is pending still, and would exit at once.
+            self.hold();
+        } else if self.vcpu.flag() != Some(false) {
+            self.clear_flag();
+        }
     }
 }

@@ -26,7 +26,7 @@ use crate::memory as machine;
 use alloc::vec::Vec;
 use memory::Frames;
 use nested::tables::Shadow;
-use nested::{Host, MSR_WORDS, Nest, Offer, OpenWords};
+use nested::{Host, MSR_WORDS, Nest, Offer, OpenWords, Used};
 use svm::maps::{self, Map};
 use svm::{EFER_SVME, Features, Inner, Vmcb};
 
@@ -56,6 +56,8 @@ pub struct Nesting {
     /// L2's map of MSRs; which of L1's it was last made of.
     msrs: &'static mut [u64; MSR_WORDS],
     made_of: usize,
+    /// The words of that one which L2 uses.
+    used: Used,
     /// The maps by which L1 runs, and where they are open.
     open: Vec<(u64, OpenWords)>,
     shadow: Shadow,
@@ -64,6 +66,8 @@ pub struct Nesting {
     own_root: u64,
     /// The machine's address of L1's control block, 12, while L2 is current.
     block: Option<u64>,
+    /// Where the last one was in L1's memory, and in the machine's.
+    known: (u64, u64),
     /// The task priority, while L1's global interrupt flag is clear, or L1 holds interrupts back
     /// from L2.
     held: Option<u8>,
@@ -105,11 +109,13 @@ impl Nesting {
             features,
             msrs,
             made_of: 0,
+            used: Used::default(),
             open,
             shadow: Shadow::new(),
             own_root: nested_root,
             frames: Frames::new(FRAMES)?,
             block: None,
+            known: (u64::MAX, 0),
             held: None,
             on: false,
             debug: None,
