@@ -11,6 +11,7 @@ mod vtd;
 mod words;
 
 use crate::cpu;
+use crate::cpu::vendor::audit::Outline;
 use crate::iommu;
 use crate::pci::{self, Config};
 use crate::vm::Vm;
@@ -28,6 +29,8 @@ const WRITE: u64 = 1 << 1;
 const NOWHERE: u64 = 0x9000_0000;
 /// In the guest's memory.
 const SOMEWHERE: u64 = 0x60_0000;
+/// In the memory of the VM's own guest.
+const INNER: u64 = 0x1_0000_0000 - 0x20_0000;
 const BAR0: u16 = 0x10;
 
 /// Where the leaf for an address is, in tables of so many levels whose entries tell by these bits,
@@ -49,9 +52,10 @@ fn top(root: u64, levels: u8, address: u64) -> u64 {
     root + (address >> (12 + 9 * (levels - 1)) & 0x1FF) * 8
 }
 
-/// Puts in what must not be, about this VM or its vCPU with this control block, which is the one
-/// here; false if there is no such thing.
-pub fn plant(vm: &Vm, pc: &mut Pc, block: u64, what: u64) -> bool {
+/// Puts in what must not be, about this VM or its vCPU of this outline, which is the one here; false
+/// if there is no such thing.
+pub fn plant(vm: &Vm, pc: &mut Pc, vcpu: &impl Outline, what: u64) -> bool {
+    let block = vcpu.control_block();
     let (host, _) = crate::memory::image();
     let nested = pc.board().tables().nested_root();
     let (dma, levels) = (pc.board().tables().dma_root(), iommu::page_format());
@@ -118,6 +122,11 @@ pub fn plant(vm: &Vm, pc: &mut Pc, block: u64, what: u64) -> bool {
         22 | 23 => {
             cpu::x2apic::late::expect(what == 23);
             true
+        }
+        // A page of its guest's leads to the host.
+        25 => {
+            let Some(tables) = vcpu.inner_tables(read) else { return false };
+            set(leaf(tables.outline.root(), 4, INNER, LARGE), |e| e & !ADDRESS | host & ADDRESS)
         }
         // A controller that a sidecore drives reaches the host instead of its last VM's memory.
         24 => {

@@ -81,7 +81,17 @@ pub fn all() -> Vec<Case> {
     let faulting = case("planted/late-exception".to_owned(), false, faulting);
     let expect = Expect::Panics("exception 13 with error code 0x0");
     let faulting = Case { machine: Special::Planted, expect, ..faulting };
-    ALL.into_iter().map(of).chain([late, faulting, driven()]).chain(silent_core()).collect()
+    let others = [late, faulting, driven(), inner()];
+    ALL.into_iter().map(of).chain(others).chain(silent_core()).collect()
+}
+
+/// A page of a guest's guest leads to the host.
+fn inner() -> Case {
+    let finding = "page tables of the guests of VM \"first\"";
+    let end = Expected::Fault(finding);
+    let planter = Guest { end, nested: true, ..guest("planted-inner", Policy::Direct) };
+    let case = case("planted/inner".to_owned(), false, [planter, heartbeat("", Policy::Eli)]);
+    Case { machine: Special::Planted, finding: Some(finding), ..case }
 }
 
 /// A controller that a sidecore drives for a VM reaches the host: it is cut off, and the VMs go on.

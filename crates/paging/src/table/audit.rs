@@ -132,6 +132,11 @@ impl<F: Format> Outline<F> {
         Outline { format, root }
     }
 
+    /// Physical address of the frame in which they begin.
+    pub const fn root(&self) -> u64 {
+        self.root
+    }
+
     /// Looks at `entries` more pages, or absent entries, from where `cursor` stands. True when that
     /// was the end of the table. After a finding, the next call goes on behind it.
     ///

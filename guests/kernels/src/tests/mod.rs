@@ -165,6 +165,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("deaf", deaf::deaf),
     ("quiet", quiet::quiet),
     ("planted", planted::planted),
+    ("planted-inner", planted::inner),
     ("late-interrupts", planted::late),
     ("unassigned", unassigned::unassigned),
     ("state", state::state),

@@ -2,6 +2,7 @@
 //! the image that is made for it, where a hypercall does that. The VM is stopped for it; if it is
 //! about no VM (`told`), it goes on until a byte on its console says that the finding was told.
 
+use super::svm;
 use crate::{boot::Boot, console, console::check, console::println, cpu, edu::Edu, idt, wait};
 use core::arch::asm;
 
@@ -23,6 +24,15 @@ fn plant(what: u64) {
 pub fn late(test: &str, boot: &Boot) {
     plant(if boot.option("fault").is_some() { 23 } else { 22 });
     check!(test, idt::count(6) == 1, "the hypercall was refused, and done");
+}
+
+/// The same about a guest of its own, whose tables have translations by then.
+pub fn inner(test: &str, boot: &Boot) {
+    if svm::touched(test) {
+        plant(25);
+        let found = wait::patiently(|| console::typed().is_some());
+        check!(test, found && boot.option("told").is_some(), "it goes on, found out: {found}");
+    }
 }
 
 /// Plants, and goes on until it is stopped or told.

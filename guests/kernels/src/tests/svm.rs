@@ -281,5 +281,5 @@ fn loaded(test: &str) {
 pub use cost::instructions;
 pub use hostile::hostile;
 pub use interrupts::interrupts;
-pub use paging::paging;
+pub use paging::{paging, touched};
 pub use smp::{events, restart, shutdown};

@@ -114,11 +114,10 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// In the image of the audit's tests: wrong entries at the guest's wish.
     #[cfg(feature = "plant")]
     fn plant(&mut self) {
-        use crate::cpu::vendor::audit::Outline;
         use crate::host::plant::{HYPERCALL, plant};
         let (magic, what) = (self.cpu.gpr(0), self.cpu.gpr(1));
-        let (vm, block) = (self.vm, self.cpu.outline().control_block());
-        if magic == HYPERCALL && !self.with_pc(|pc, _| plant(vm, pc, block, what)) {
+        let (vm, vcpu) = (self.vm, self.cpu.outline());
+        if magic == HYPERCALL && !self.with_pc(|pc, _| plant(vm, pc, &vcpu, what)) {
             log::error!("nothing could be planted");
         }
     }

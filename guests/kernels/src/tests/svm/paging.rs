@@ -94,6 +94,18 @@ pub fn paging(test: &str, _: &Boot) {
     end();
 }
 
+/// Runs a guest that touches its first page; whether it did.
+pub fn touched(test: &str) -> bool {
+    if !begin(test) {
+        return false;
+    }
+    let mut guest = guest();
+    map(0, 0, ALL);
+    let (code, ..) = access(&mut guest, inside::touches(), 0, 0);
+    check!(test, code == exit::VMMCALL, "a page of its guest's: {code:#x}");
+    code == exit::VMMCALL
+}
+
 /// A page that isn't there is told, with the address and the access.
 fn absent(test: &str, guest: &mut Guest) {
     let (code, info, at) = access(guest, inside::touches(), 5, 0);
