@@ -45,22 +45,25 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes of a file, from this offset on; both are whole pages, which are the file
-    /// system's for huge ones: it would map whole ones, beyond the place that is taken for `len`.
+    /// Maps `len` bytes of a file, from this offset on, and the rest of the last page: whoever has
+    /// the file has its pages whole. It begins at a page. With huge ones both are whole pages of
+    /// the file system's: it would map whole ones, beyond the place that is taken for `len`.
     ///
     /// # Errors
     ///
-    /// In words if the file is shorter or the numbers aren't of whole pages; else the system's.
+    /// In words if the file is shorter or the numbers aren't of such pages; else the system's.
     pub fn of_file(file: impl AsFd, offset: u64, len: u64) -> io::Result<Mapping> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let there = statx(&file, "", flags, StatxFlags::SIZE)?.stx_size;
         // The page with a file's last byte is there as a whole.
         let there = there.next_multiple_of(ALIGNMENT);
-        let (Some(end), Ok(bytes)) = (offset.checked_add(len), usize::try_from(len)) else {
+        let whole = len.checked_next_multiple_of(ALIGNMENT);
+        let end = whole.and_then(|whole| offset.checked_add(whole));
+        let (Some(end), Some(Ok(bytes))) = (end, whole.map(usize::try_from)) else {
             return Err(invalid("the region's end isn't a number"));
         };
-        if len == 0 || ![offset, len].iter().all(|number| number.is_multiple_of(ALIGNMENT)) {
-            return Err(invalid("the region isn't made of whole pages"));
+        if len == 0 || !offset.is_multiple_of(ALIGNMENT) {
+            return Err(invalid("the region is empty or doesn't begin at a page of its file"));
         }
         let status = fstatfs(&file)?;
         let page = if status.f_type as u64 == HUGETLBFS { status.f_bsize as u64 } else { 1 };

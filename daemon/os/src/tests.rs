@@ -45,8 +45,21 @@ fn what_cant_be_mapped_is_said() {
     let says =
         |offset, len| Mapping::of_file(&fd, offset, len).expect_err("it can't be").to_string();
     assert!(says(0, 0x3000).contains("shorter"));
-    assert!(says(0x800, 0x1000).contains("whole pages"));
+    assert!(says(0x800, 0x1000).contains("doesn't begin at a page"));
+    assert!(says(0, 0).contains("empty"));
+    assert!(says(0, 0x2001).contains("shorter"));
+    assert!(says(0x1000, u64::MAX - 0xffe).contains("a number"));
     assert!(says(u64::MAX - 0xfff, 0x1000).contains("a number"));
+}
+
+/// As the memory of libblkio's rings.
+#[test]
+fn the_last_page_is_mapped_whole() {
+    let mapping = Mapping::of_file(memfd(0x1801), 0x1000, 0x801).expect("it is there");
+    let span = mapping.span().expect("all of it");
+    assert_eq!(span.len(), 0x1000);
+    span.write(0x7ff, &[9, 9]).expect("inside");
+    assert!(!mapping.has_shrunk());
 }
 
 /// A file of huge pages: the machine needs none free for that, nor for what is refused.

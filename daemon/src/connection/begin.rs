@@ -7,11 +7,16 @@
 use super::Connection;
 use anyhow::{Context as _, Result, bail};
 use virtqueue::{DEFAULT_SIZE, Features, Layout, Position, Queue, Records, State};
+use window::Window;
 
 /// The index of a used ring, in bytes from its start.
 const USED_INDEX: u64 = 2;
 /// In a half of a packed ring's base: the wrap counter.
 const WRAP: u16 = 1 << 15;
+/// A packed ring's descriptor, and its flags: available and used.
+const DESCRIPTOR: u64 = 16;
+const FLAGS: u64 = 14;
+const EITHER: u16 = 1 << 7 | 1 << 15;
 
 impl Connection {
     /// The queue of a ring, and its records if they are a split ring's. `state`: in which it
@@ -27,7 +32,13 @@ impl Connection {
         let window = self.memory.window();
         let base = || {
             let said = self.session.ring(ring).context("there is no such ring")?;
-            state.map_or_else(|| self.state_of(said.base, features), Ok)
+            match state {
+                Some(state) => Ok(state),
+                None if features.packed && said.base == 0 && is_new(window, layout) => {
+                    Ok(State::at_reset(features))
+                }
+                None => self.state_of(said.base, features),
+            }
         };
         let served = || format!("ring {ring} can't be served");
         let gone_on_with = || format!("ring {ring} can't be gone on with");
@@ -69,4 +80,15 @@ impl Connection {
         };
         Ok(State { available, used, ..State::at_reset(features) })
     }
+}
+
+/// Whether nothing was ever offered in the last place of this packed ring. libblkio says 0 for a
+/// ring that it has just set up, which is the first place in an even round: its wrap counters are
+/// false. But whoever has come there has offered every place in the round before, and has left a
+/// flag in each.
+fn is_new(window: &Window, layout: Layout) -> bool {
+    let last = DESCRIPTOR * u64::from(layout.size.saturating_sub(1)) + FLAGS;
+    let mut flags = [0; 2];
+    let read = window.read(layout.descriptors.saturating_add(last), &mut flags);
+    read.is_ok() && u16::from_le_bytes(flags) & EITHER == 0
 }
