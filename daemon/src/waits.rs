@@ -8,7 +8,9 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
+use std::io::ErrorKind;
 use std::mem::MaybeUninit;
+use std::time::Duration;
 
 /// Events that are taken at a time.
 const EVENTS: usize = 64;
@@ -55,8 +57,7 @@ impl Source {
         EventData::new_u64((place as u64) << 8 | kind)
     }
 
-    fn of(data: EventData) -> Source {
-        let word = data.u64();
+    fn of(word: u64) -> Source {
         let place = (word >> 8) as usize;
         match word & 0xff {
             0 => Source::Door(place),
@@ -113,8 +114,16 @@ impl Waits {
             tv_nsec: (nanoseconds % 1_000_000_000) as _,
         });
         match epoll::wait(&self.epoll, &mut self.events, limit.as_ref()) {
-            Ok((came, _)) => Ok(came.iter().map(|event| Source::of(event.data)).collect()),
+            Ok((came, _)) => Ok(came.iter().map(|event| Source::of(event.data.u64())).collect()),
             Err(Errno::INTR) => Ok(Vec::new()),
+            Err(Errno::NOSYS) => {
+                let limit = nanoseconds.map(Duration::from_nanos);
+                match daemon_os::wait_by_epoll(&self.epoll, limit) {
+                    Ok(came) => Ok(came.into_iter().map(Source::of).collect()),
+                    Err(error) if error.kind() == ErrorKind::Interrupted => Ok(Vec::new()),
+                    Err(error) => Err(error).context("the system doesn't wait"),
+                }
+            }
             Err(error) => Err(error).context("the system doesn't wait"),
         }
     }

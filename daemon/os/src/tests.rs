@@ -242,3 +242,17 @@ fn a_guest_has_no_more_than_two_tebibytes() {
     let more = GuestMemory::new(vec![region(0), region(1), region(2)]);
     assert!(more.expect_err("it is too much").to_string().contains("2 TiB"));
 }
+
+#[test]
+fn an_older_system_waits_too() {
+    use rustix::event::epoll::{CreateFlags, EventData, EventFlags, add, create};
+    let set = create(CreateFlags::CLOEXEC).expect("an epoll");
+    let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).expect("one");
+    add(&set, &event, EventData::new_u64(7 << 40), EventFlags::IN).expect("it is waited for");
+    let began = std::time::Instant::now();
+    let limit = std::time::Duration::from_nanos(1_500_001);
+    assert_eq!(crate::wait_by_epoll(&set, Some(limit)).expect("it waits"), []);
+    assert!(began.elapsed() >= limit);
+    rustix::io::write(&event, &1u64.to_ne_bytes()).expect("there is room");
+    assert_eq!(crate::wait_by_epoll(&set, None).expect("it waits"), [7 << 40]);
+}
