@@ -117,13 +117,13 @@ impl Ring {
         }
     }
 
-    /// Chains that were taken and aren't completed, and those that wait.
-    pub fn in_flight(&self, switches: &[Switch], now: u64) -> u32 {
-        let taken = match &self.work {
-            Work::Requests(server) => server.in_flight(),
+    /// Chains that were taken and aren't completed.
+    #[inline]
+    pub fn taken(&self) -> u32 {
+        match &self.work {
+            Work::Requests(server) => server.in_flight().into(),
             Work::Frames(_) => 0,
-        };
-        u32::from(self.waiting(switches, now)) + u32::from(taken)
+        }
     }
 
     /// Whether turns serve it: a receive queue is filled in those of whoever sends.

@@ -42,6 +42,8 @@ pub struct Served {
     pub(super) asked: Vec<usize>,
     /// Rings in which something ended that isn't published.
     pub(super) ended: Vec<usize>,
+    /// The last piece saw the end of its ring.
+    pub(super) emptied: bool,
     /// When it was last looked.
     pub(super) now: u64,
 }
@@ -86,6 +88,12 @@ impl Look for Served {
     fn waiting(&mut self, place: usize) -> u16 {
         self.all.get(place).map_or(0, |ring| ring.waiting(&self.switches, self.now))
     }
+
+    /// The piece that was served has found out, or the ring is known to have more.
+    #[inline]
+    fn has_more(&mut self, place: usize) -> bool {
+        !self.emptied && (self.is_offered(place) || self.waiting(place) > 0)
+    }
 }
 
 /// A port's place among those of all switches.
@@ -94,6 +102,13 @@ fn place_of(switch: usize, port: PortNumber) -> usize {
 }
 
 impl Served {
+    /// Does a disk's ring have more, as far as that is known without a look?
+    #[inline]
+    fn is_offered(&self, place: usize) -> bool {
+        let work = self.all.get(place).map(|ring| &ring.work);
+        matches!(work, Some(Work::Requests(server)) if server.has_offered())
+    }
+
     /// The ring of this number at a switch's port, if it runs.
     pub fn at_port(&self, switch: usize, port: PortNumber, index: u16) -> Option<usize> {
         let places = self.ports.get(place_of(switch, port))?;
@@ -115,6 +130,7 @@ impl Rings {
                 ports: Vec::new(),
                 asked: Vec::new(),
                 ended: Vec::new(),
+                emptied: false,
                 now: 0,
             },
             schedule: Schedule::new(settings, 0, 0),

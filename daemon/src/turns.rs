@@ -38,6 +38,8 @@ struct Done {
     later: bool,
     /// The back end had no room for more.
     is_full: bool,
+    /// The ring was seen to be empty.
+    emptied: bool,
 }
 
 impl std::ops::AddAssign for Done {
@@ -121,6 +123,7 @@ impl Rings {
         }
         let mut unpublished = Done::default();
         let (mut unseen, mut unseen_bytes, mut taken) = (0, 0, 0);
+        let mut emptied;
         loop {
             let mut piece = Done::default();
             let served = self.served.piece(place, self.schedule.batch(), &mut piece);
@@ -138,6 +141,7 @@ impl Rings {
                 return self.give_up(place, piece, error, now);
             }
             taken += piece.asked;
+            emptied = piece.emptied;
             if piece.charge == 0 {
                 self.schedule.rest(place);
                 if piece.is_full {
@@ -147,6 +151,7 @@ impl Rings {
             }
             let Done { charge: cost, bytes, asked: requests, .. } = piece;
             let piece = Piece { cost, bytes, requests };
+            self.served.emptied = emptied;
             if self.schedule.served(place, piece, now, &mut self.served) == Next::Switch {
                 break;
             }
@@ -156,34 +161,39 @@ impl Rings {
         }
         let (now, held) = (self.served.now, self.schedule.take_held(place));
         let Served { all, switches, .. } = &mut self.served;
-        if let Some(ring) = all.get_mut(place) {
-            ring.counts.held += held;
-            let left = ring.waiting(switches, now);
-            ring.arrivals.turned(taken, left, now);
-        }
-        self.publish(place, unpublished, now);
+        let Some(ring) = all.get_mut(place) else { return };
+        ring.counts.held += held;
+        let left = if emptied { 0 } else { ring.waiting(switches, now) };
+        ring.arrivals.turned(taken, left, now);
+        self.publish_with(place, unpublished, left, now);
     }
 
     /// Shows and tells what was completed in a ring, and in those that it filled.
     fn publish(&mut self, place: usize, done: Done, now: u64) {
         let Served { all, switches, .. } = &mut self.served;
+        let left = all.get(place).map_or(0, |ring| ring.waiting(switches, now));
+        self.publish_with(place, done, left, now);
+    }
+
+    /// The same; so many chains are left in the ring.
+    fn publish_with(&mut self, place: usize, done: Done, left: u16, now: u64) {
+        let Served { all, switches, .. } = &mut self.served;
         let Some(ring) = all.get_mut(place) else { return };
         ring.counts.bytes += done.bytes;
         ring.counts.dropped += u64::from(done.dropped);
+        let in_flight = u32::from(left) + ring.taken();
         if done.completed > 0 {
             if !done.later {
                 let took = now.saturating_sub(ring.since);
                 ring.counts.latencies.note_all(took, done.completed);
             }
             ring.vain = 0;
-            let in_flight = ring.in_flight(switches, now);
             if ring.publish(switches, done.completed, in_flight, now) {
                 ring.deliver(switches, now);
             }
             keep(&mut self.deadline, ring.coalescer.deadline());
         }
         if let Work::Frames(port) = ring.work {
-            let in_flight = ring.in_flight(switches, now);
             self.fill(port.switch, in_flight, now);
         }
     }
@@ -315,8 +325,10 @@ impl Served {
                 let budget = Budget { requests: batch.requests, charge: batch.cost };
                 let mut outcome = blk::Outcome::default();
                 let served = server.serve_some(window, &mut store, budget, &mut outcome);
-                let blk::Outcome { asked, completed, bytes, charge, full: is_full, .. } = outcome;
-                *done = Done { asked, completed, bytes, charge, is_full, ..Done::default() };
+                let blk::Outcome { asked, completed, bytes, charge, more, full: is_full } = outcome;
+                let emptied = !more && !is_full;
+                *done =
+                    Done { asked, completed, bytes, charge, is_full, emptied, ..Done::default() };
                 let device = ring.device;
                 self.asked_of(device);
                 Ok(served?)
@@ -327,9 +339,11 @@ impl Served {
                     switch.serve_some(port.number, ring.index, self.now, batch.requests)?;
                 let own = self.uplinks.iter_mut().find(|(_, own)| own.switch == port.switch);
                 own.into_iter().for_each(|(_, uplink)| uplink.send(switch));
-                let net::Outcome { completed, sent: bytes, dropped, charge, .. } = outcome;
-                let asked = completed;
-                *done = Done { asked, completed, bytes, dropped, charge, ..Done::default() };
+                let net::Outcome { completed, sent: bytes, dropped, charge, more, full, .. } =
+                    outcome;
+                let (asked, emptied) = (completed, !more && !full);
+                *done =
+                    Done { asked, completed, bytes, dropped, charge, emptied, ..Done::default() };
                 Ok(())
             }
         }

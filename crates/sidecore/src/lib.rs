@@ -35,7 +35,9 @@
 //! - After a piece, [`LOOKS`] other queues are looked at for each of its requests, and more as its
 //!   bytes pay for: each is looked at within `N ÷ LOOKS` requests, to the piece's end. Between
 //!   turns every polled queue is looked at that isn't known to wait: these loads don't depend on
-//!   each other, so their cache misses overlap.
+//!   each other, so their cache misses overlap. One such scan finds several turns: each that no
+//!   other queue could have instead, whatever came to it meanwhile. So who waits is seen by the
+//!   next scan, and its turn is the same as if every turn had one.
 //! - A queue that is stuck has the turn after its limit, the piece that is under way and the next
 //!   one: each of them [`BATCH_COST`] and a request's piece at most.
 //! - Within any time `t` a VM is served `limit × (t + burst)` and a piece at most, of one request.

@@ -9,7 +9,7 @@ impl Schedule {
     /// Places for so many queues and VMs from now on, if there were fewer. What was there stays.
     /// For callers that may allocate at any time.
     pub fn grow(&mut self, queues: usize, vms: usize) {
-        let vm = Vm::new(Share::DEFAULT, self.settings.ticks_per_second, self.settings.burst);
+        let vm = Vm::new(Share::DEFAULT, &self.settings);
         let wanted = (queues.max(self.queues.len()), vms.max(self.vms.len()));
         let there = core::mem::take(&mut self.queues).into_iter();
         self.queues = there.chain(core::iter::repeat(Queue::ABSENT)).take(wanted.0).collect();

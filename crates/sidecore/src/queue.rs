@@ -50,4 +50,10 @@ impl Queue {
         turn: 0,
         backlog: (0, 0),
     };
+
+    /// Its VM is at a limit: it waits for time to pass, not for others. It is polled on, as what it
+    /// is.
+    pub const fn is_held(&mut self, now: u64) {
+        (self.waits, self.busy) = (None, now);
+    }
 }

@@ -1,6 +1,8 @@
 //! The schedule: whose turn it is, and whether it goes on. The rules and what they guarantee stand
 //! at the crate's root.
 
+mod round;
+mod scan;
 mod stuck;
 
 use crate::queue::{Queue, State};
@@ -10,6 +12,7 @@ use crate::turn::{
     BYTES_PER_LOOK, Batch, LEAST_COST, LOOKS, Look, Next, Piece, Statistics, Turn, Wait, elapsed,
 };
 use alloc::boxed::Box;
+use round::{Round, Waiting};
 
 /// The order of turns: by the VM's virtual time, then by the queue's last turn.
 type Key = (Virtual, u64);
@@ -36,6 +39,10 @@ pub struct Schedule {
     /// The least virtual time of those that waited, at its highest.
     clock: Virtual,
     running: Option<Running>,
+    /// The turns to come, as the last scan found them.
+    pub(crate) round: Round,
+    /// Behind the queue that had the last turn.
+    from: usize,
     /// The last turn was a kicked queue's.
     was_work: bool,
     /// Counts the turns in which something was served; and passes in which nobody could be.
@@ -53,13 +60,15 @@ impl Schedule {
     /// No queues yet, but places for so many, and for so many VMs, of weight 100 without limits.
     /// Nothing is allocated after this.
     pub fn new(settings: Settings, queues: usize, vms: usize) -> Self {
-        let vm = Vm::new(Share::DEFAULT, settings.ticks_per_second, settings.burst);
+        let vm = Vm::new(Share::DEFAULT, &settings);
         Schedule {
             settings,
             queues: (0..queues).map(|_| Queue::ABSENT).collect(),
             vms: (0..vms).map(|_| vm).collect(),
             clock: 0,
             running: None,
+            round: Round::EMPTY,
+            from: 0,
             was_work: false,
             worked: 1,
             works: false,
@@ -73,8 +82,9 @@ impl Schedule {
     /// forgotten. Not for a VM that only resets: it would be rid of its debts.
     pub fn set_share(&mut self, vm: usize, share: Share) {
         self.settle();
+        self.round.end();
         if let Some(place) = self.vms.get_mut(vm) {
-            *place = Vm::new(share, self.settings.ticks_per_second, self.settings.burst);
+            *place = Vm::new(share, &self.settings);
         }
     }
 
@@ -120,6 +130,7 @@ impl Schedule {
     pub fn kicked(&mut self, queue: usize, now: u64) -> bool {
         match self.queues.get_mut(queue) {
             Some(place) if place.state == State::Notifies => {
+                self.round.end();
                 (place.state, place.kicked, place.busy) = (State::Polled, Some(now), now);
                 true
             }
@@ -130,48 +141,33 @@ impl Schedule {
     /// What to do next. A turn that went on until now is over.
     pub fn next(&mut self, now: u64, look: &mut impl Look) -> Turn {
         self.settle();
-        self.running = None;
+        if self.running.take().is_some() {
+            // Nobody knows what it left.
+            self.round.end();
+        }
         self.note_work();
         self.statistics.passes = self.statistics.passes.saturating_add(1);
-        let mut least: Option<(Key, usize)> = None;
-        let mut work: Option<(u64, usize)> = None;
-        let mut idle = None;
-        for place in 0..self.queues.len() {
-            if !self.may_be_served(place, now) {
-                continue;
-            }
-            if !self.waits(place, now, look) {
-                if elapsed(self.queues[place].busy, now) >= self.settings.idle {
-                    idle = idle.or(Some(place));
-                }
-                continue;
-            }
-            if self.rests(place) {
-                continue;
-            }
-            let key = self.key(place);
-            if least.is_none_or(|(other, _)| key < other) {
-                least = Some((key, place));
-            }
-            let waited = self.queues[place].kicked.map(|then| elapsed(then, now));
-            if let Some(waited) = waited
-                && work.is_none_or(|(other, _)| waited > other)
-            {
-                work = Some((waited, place));
-            }
+        if let Some(Waiting { key, queue, .. }) = self.next_of_round(now) {
+            return self.begin(queue, key, now);
         }
-        let Some(((time, _), first)) = least else {
+        let (work, idle) = self.scan(now, look);
+        let Some(Waiting { key, queue: first, .. }) = self.round.first() else {
             self.was_work = false;
             // Nobody else waits: those that rest come next.
             self.worked = self.worked.wrapping_add(1);
             return idle.map_or(Turn::Nothing, Turn::Sleep);
         };
-        self.clock = self.clock.max(time);
+        self.clock = self.clock.max(key.0);
+        if work.is_some() {
+            // Every other turn is out of order.
+            self.round.end();
+        }
         let work = work.filter(|_| !self.was_work);
         self.was_work = work.is_some();
-        let chosen = work.map_or(first, |(_, place)| place);
-        self.begin(chosen, now);
-        Turn::Serve(chosen)
+        match work {
+            Some((_, place)) => self.begin(place, self.key(place), now),
+            None => self.begin(first, key, now),
+        }
     }
 
     /// What may be served as the next piece of the queue whose turn it is: one request if its VM
@@ -211,12 +207,18 @@ impl Schedule {
                 return Next::Continue;
             }
             self.settle();
+            self.round.end();
             let begins = self.wait_begins();
             let place = &mut self.queues[queue];
             (place.waits, place.since) = (Some(begins), now);
+            self.running = None;
+            return Next::Switch;
         }
         self.settle();
         self.running = None;
+        // It has its place behind those that wait, unless its VM is far behind.
+        let vm = self.queues[queue].vm;
+        self.round.pass_over(Waiting { key: self.key(queue), vm, queue });
         Next::Switch
     }
 
@@ -349,24 +351,9 @@ impl Schedule {
         }
         let is_open = self.vms[queue.vm].is_open(now);
         if !is_open {
-            // It waits for time to pass, not for others. It is polled on, as what it is.
-            (queue.waits, queue.busy) = (None, now);
+            queue.is_held(now);
         }
         is_open
-    }
-
-    /// Has the queue something? One that is known to wait isn't looked at.
-    fn waits(&mut self, place: usize, now: u64, look: &mut impl Look) -> bool {
-        let begins = self.wait_begins();
-        let queue = &mut self.queues[place];
-        if queue.waits.is_none() {
-            if look.waiting(place) == 0 {
-                queue.kicked = None;
-                return false;
-            }
-            (queue.waits, queue.busy, queue.since) = (Some(begins), now, now);
-        }
-        true
     }
 
     fn key(&self, place: usize) -> Key {
@@ -374,10 +361,11 @@ impl Schedule {
         (self.vms[queue.vm].key(self.clock, &self.settings), queue.turn)
     }
 
-    fn begin(&mut self, place: usize, now: u64) {
-        let key = self.key(place);
+    /// The turn of this queue, which has this key.
+    fn begin(&mut self, place: usize, key: Key, now: u64) -> Turn {
         let vm = self.queues[place].vm;
         self.running = Some(Running { queue: place, vm, key, bytes: 0, charged: 0 });
+        self.from = place + 1;
         self.statistics.found = self.statistics.found.saturating_add(1);
         let ends = self.wait_begins();
         let queue = &mut self.queues[place];
@@ -388,10 +376,12 @@ impl Schedule {
         *cost = (*cost).max(ends.cost.saturating_sub(since.cost));
         queue.turn = self.statistics.found;
         (queue.kicked, queue.backlog) = (None, (0, 0));
+        Turn::Serve(place)
     }
 
     fn end(&mut self, queue: usize) {
         self.settle();
+        self.round.end();
         self.running = self.running.filter(|running| running.queue != queue);
     }
 }

@@ -64,22 +64,26 @@ pub(crate) struct Vm {
     pub rests: u64,
     /// For this long it saves up what its limits allow.
     pub burst: u64,
+    /// The credit.
+    credit: Virtual,
 }
 
 impl Vm {
-    pub const fn new(share: Share, ticks_per_second: u64, burst: u64) -> Self {
+    pub const fn new(share: Share, settings: &Settings) -> Self {
         let weight = match share.weight {
             0 => 1,
             weight if weight > MAX_WEIGHT => MAX_WEIGHT,
             weight => weight,
         };
+        let rate = (100 << 32) / weight as u64;
         Vm {
             time: 0,
-            rate: (100 << 32) / weight as u64,
-            requests: Bucket::new(share.requests, ticks_per_second),
-            bytes: Bucket::new(share.bytes, ticks_per_second),
+            rate,
+            requests: Bucket::new(share.requests, settings.ticks_per_second),
+            bytes: Bucket::new(share.bytes, settings.ticks_per_second),
             rests: 0,
-            burst,
+            burst: settings.burst,
+            credit: settings.credit as Virtual * rate as Virtual,
         }
     }
 
@@ -89,7 +93,7 @@ impl Vm {
     pub fn key(&self, clock: Virtual, settings: &Settings) -> Virtual {
         match settings.whole_turns {
             true => 0,
-            false => self.time.max(clock.saturating_sub(self.virtual_of(settings.credit))),
+            false => self.time.max(clock.saturating_sub(self.credit)),
         }
     }
 

@@ -49,6 +49,8 @@ impl Schedule {
         if !self.may_be_served(place, now) || self.rests(place) {
             return false;
         }
+        // It wasn't there at the last scan, or waits for long.
+        self.round.end();
         let queue = &mut self.queues[place];
         let Settings { work_stuck, queue_stuck, .. } = self.settings;
         if queue.waits.is_none() {

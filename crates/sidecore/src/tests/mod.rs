@@ -5,6 +5,7 @@ mod joining;
 mod limits;
 mod moving;
 mod process;
+mod rounds;
 mod waiting;
 mod whole_turns;
 mod world;
@@ -13,7 +14,7 @@ use super::*;
 use crate::MAX_WEIGHT;
 use Next::{Continue, Switch};
 use proptest::prelude::*;
-use world::{Guest, PIECE, SECOND, World, piece, share_bounds};
+use world::{Guest, PIECE, SECOND, World, by_scan, piece, share_bounds};
 
 const MIN: u64 = 4 << 10;
 const MAX: u64 = 512 << 10;
@@ -358,11 +359,16 @@ proptest! {
                 5 => { s.sleep(place, a, &mut rings); }
                 6 => rings.0[place % 4] = a as u16,
                 7 => { s.served(place, piece(a, b as u32), b, &mut rings); }
-                _ => match s.next(a, &mut rings) {
-                    Turn::Serve(place) => prop_assert!(there[place] && s.is_polled(place)),
-                    Turn::Sleep(place) => prop_assert!(there[place] && rings.0[place] == 0),
-                    Turn::Nothing => {}
-                },
+                _ => {
+                    let expected = by_scan(&s, a, &mut rings);
+                    let turn = s.next(a, &mut rings);
+                    prop_assert_eq!(turn, expected, "another scan finds another one");
+                    match turn {
+                        Turn::Serve(place) => prop_assert!(there[place] && s.is_polled(place)),
+                        Turn::Sleep(place) => prop_assert!(there[place] && rings.0[place] == 0),
+                        Turn::Nothing => {}
+                    }
+                }
             }
         }
     }

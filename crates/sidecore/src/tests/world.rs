@@ -114,8 +114,11 @@ impl World {
     pub fn run(&mut self, schedule: &mut Schedule, ticks: u64) {
         let end = self.now + ticks;
         while self.now < end {
+            let expected = by_scan(schedule, self.now, self);
             self.looked.clear();
-            match schedule.next(self.now, self) {
+            let turn = schedule.next(self.now, self);
+            assert_eq!(turn, expected, "another scan finds another one");
+            match turn {
                 Turn::Serve(queue) => while self.piece(schedule, queue) == Next::Continue {},
                 Turn::Sleep(queue) => assert!(schedule.sleep(queue, self.now, self)),
                 Turn::Nothing => self.pass(100),
@@ -184,6 +187,13 @@ impl World {
             }
         }
     }
+}
+
+/// What comes next by another scan.
+pub fn by_scan(schedule: &Schedule, now: u64, look: &mut impl Look) -> Turn {
+    let mut schedule = schedule.clone();
+    schedule.round.end();
+    schedule.next(now, look)
 }
 
 /// The least and the most bytes by weight.

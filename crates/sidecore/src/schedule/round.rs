@@ -1,0 +1,128 @@
+//! Turns that one scan finds: of queues that wait, in the order of their turns.
+//!
+//! Guarantees: each is the one that another scan would find, whatever came meanwhile to queues that
+//! are polled. Virtual times only grow, and who has had its turn is the last of its VM: so a key
+//! that was seen is the least that it can be, and whoever isn't here comes behind. Who changes
+//! anything else ends the round: a kick, a queue that comes or goes, another share, a turn that
+//! leaves something.
+
+use super::Key;
+
+/// So many at most; who comes behind them is for the next scan.
+const ROOM: usize = 16;
+/// Behind every other, of no VM.
+const NOBODY: Waiting = Waiting { key: (u128::MAX, u64::MAX), vm: usize::MAX, queue: 0 };
+
+/// A queue with the key that it had.
+#[derive(Clone, Copy, Debug)]
+pub struct Waiting {
+    pub key: Key,
+    pub vm: usize,
+    pub queue: usize,
+}
+
+#[derive(Clone, Debug)]
+pub struct Round {
+    queues: [Waiting; ROOM],
+    /// Those from `next` on to this one are left.
+    len: usize,
+    next: usize,
+    /// Those up to here are of one VM.
+    same: usize,
+    /// VMs of which one fell behind, by bits; others may have the same one.
+    fell: u64,
+    /// The first of those that aren't here, and the first of another VM's.
+    others: [Waiting; 2],
+}
+
+impl Round {
+    /// With none.
+    pub const EMPTY: Round =
+        Round { queues: [NOBODY; ROOM], len: 0, next: 0, same: 0, fell: 0, others: [NOBODY; 2] };
+
+    /// None is left.
+    #[inline]
+    pub const fn end(&mut self) {
+        (self.len, self.next, self.same, self.fell) = (0, 0, 0, 0);
+    }
+
+    /// A scan begins.
+    #[inline]
+    pub const fn begin(&mut self) {
+        self.end();
+        self.others = [NOBODY; 2];
+    }
+
+    /// This one is polled, and isn't to have a turn of this round.
+    #[inline(never)]
+    pub fn pass_over(&mut self, other: Waiting) {
+        let [first, second] = &mut self.others;
+        if other.key < first.key {
+            if other.vm != first.vm {
+                *second = *first;
+            }
+            *first = other;
+        } else if other.vm != first.vm && other.key < second.key {
+            *second = other;
+        }
+    }
+
+    /// This one waits. Who is found first comes first among equals.
+    #[inline(never)]
+    pub fn add(&mut self, one: Waiting) {
+        let last = self.queues[ROOM - 1];
+        if self.len < ROOM {
+            self.len += 1;
+        } else if last.key > one.key {
+            self.pass_over(last);
+        } else {
+            return self.pass_over(one);
+        }
+        let mut at = self.len - 1;
+        while at > 0 && self.queues[at - 1].key > one.key {
+            self.queues[at] = self.queues[at - 1];
+            at -= 1;
+        }
+        self.queues[at] = one;
+    }
+
+    /// The first one, whoever else there is: after a scan, which knows.
+    #[inline]
+    pub fn first(&mut self) -> Option<Waiting> {
+        let first = self.queues.get(..self.len)?.first().copied();
+        self.next = first.is_some().into();
+        first
+    }
+
+    /// The next one, with its key of now, which `now` tells.
+    #[inline]
+    pub fn next(&mut self, now: impl Fn(&Waiting) -> Key) -> Option<Waiting> {
+        while self.next < self.len {
+            let one = *self.queues.get(self.next)?;
+            let [first, second] = &self.others;
+            if one.key >= first.key {
+                return None;
+            }
+            self.next += 1;
+            while self.same < self.len && (self.same < self.next || self.is_of(self.same, one.vm)) {
+                self.same += 1;
+            }
+            let behind =
+                self.queues.get(self.same).filter(|_| self.same < self.len).unwrap_or(&NOBODY);
+            // Its VM's others come behind it if they did before, but for those that fell.
+            let others = if first.vm == one.vm { second } else { first };
+            let one = Waiting { key: now(&one), ..one };
+            let bit = 1 << (one.vm % 64);
+            if self.fell & bit == 0 && one.key < others.key && one.key < behind.key {
+                return Some(one);
+            }
+            self.fell |= bit;
+            self.pass_over(one);
+        }
+        None
+    }
+
+    fn is_of(&self, at: usize, vm: usize) -> bool {
+        self.queues.get(at).is_some_and(|one| one.vm == vm)
+    }
+}

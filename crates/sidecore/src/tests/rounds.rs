@@ -1,0 +1,105 @@
+//! Turns that one scan finds. Every simulation compares each turn with what another scan finds.
+
+use super::*;
+
+#[test]
+fn all_that_wait_are_found_by_one_scan() {
+    let (mut s, mut rings) = (polled(USUAL), Rings([1; 4], 0));
+    let mut order = vec![];
+    for _ in 0..4 {
+        let Turn::Serve(place) = s.next(0, &mut rings) else { panic!() };
+        rings.0[place] = 0;
+        assert_eq!(s.served(place, piece(512, 1), 0, &mut rings), Switch);
+        order.push(place);
+    }
+    // Each turn looks at its own queue once more.
+    assert_eq!((order, rings.1), (vec![0, 1, 2, 3], 4 + 4));
+    // One that had less, and was polled in vain, isn't passed over when it has something.
+    (rings.0, rings.1) = ([1, 1, 1, 0], 0);
+    (0..3).for_each(|vm| s.vms[vm].charge(1 << 50, 0));
+    for place in [0, 1] {
+        assert_eq!(s.next(0, &mut rings), Turn::Serve(place));
+        rings.0[place] = 0;
+        assert_eq!(s.served(place, piece(512, 1), 0, &mut rings), Switch);
+    }
+    rings.0[3] = 1;
+    assert_eq!(s.next(0, &mut rings), Turn::Serve(3));
+}
+
+/// As those of a disk with several queues, or with several front ends.
+#[test]
+fn queues_of_one_vm_are_found_by_one_scan_too() {
+    let (mut s, mut rings) = (Schedule::new(USUAL, 4, 1), Rings([1; 4], 0));
+    (0..4).for_each(|place| assert!(s.poll(place, 0, 0)));
+    for looks in [4, 4 + 4] {
+        rings.1 = 0;
+        for _ in 0..4 {
+            let Turn::Serve(place) = s.next(0, &mut rings) else { panic!() };
+            rings.0[place] = 0;
+            s.served(place, piece(4 << 10, 1), 0, &mut rings);
+        }
+        // At the start none of them is before another.
+        assert!(rings.1 >= looks);
+        rings.0 = [1; 4];
+    }
+    assert_eq!(rings.1, 4 + 4);
+}
+
+/// Who fell behind another VM's is before others of its own VM, whatever that one had.
+#[test]
+fn who_fell_behind_isnt_overtaken_by_its_own_vm() {
+    let (mut s, mut rings) = (Schedule::new(USUAL, 4, 2), Rings([0; 4], 0));
+    (0..4).for_each(|place| assert!(s.poll(place, usize::from(place == 2), 0)));
+    let turn = |s: &mut Schedule, rings: &mut Rings, place: usize, cost| {
+        assert_eq!(by_scan(s, 0, rings), Turn::Serve(place));
+        assert_eq!(s.next(0, rings), Turn::Serve(place));
+        rings.0[place] = 0;
+        assert_eq!(s.served(place, piece(cost, 1), 0, rings), Switch);
+    };
+    // Both VMs had as much.
+    for (place, cost) in [1024, 1024, 3072, 1024].into_iter().enumerate() {
+        rings.0[place] = 1;
+        turn(&mut s, &mut rings, place, cost);
+    }
+    rings.0 = [1; 4];
+    for (place, cost) in [(0, 4096), (2, 8192), (1, 512), (3, 512)] {
+        turn(&mut s, &mut rings, place, cost);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// More queues than a round has room for, of VMs with several, which have little each. Those of
+    /// one size and weight have had as much as others, often.
+    #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
+    fn a_round_finds_what_scans_find(
+        guests in prop::collection::vec(
+            (
+                prop_oneof![Just(4_u64 << 10), 512_u64..16 << 10],
+                1_u32..4,
+                prop_oneof![Just(20_000_u64), 0_u64..50_000],
+            ),
+            1..24,
+        ),
+        vms in prop::collection::vec(
+            (0_usize..6, prop_oneof![Just(100_u32), 1_u32..1_000], prop::bool::weighted(0.2)),
+            24,
+        ),
+        are_alike in any::<bool>(),
+    ) {
+        let mut world = World::new(guests.len(), |place| {
+            let (size, depth, think) = guests[if are_alike { 0 } else { place }];
+            Guest { depth, size, think }
+        });
+        let vm = |queue: usize| vms[queue].0 % guests.len();
+        let mut s = world.start_with(USUAL, vm, |vm| Share {
+            weight: vms[if are_alike { 0 } else { vm }].1,
+            requests: vms[vm].2.then_some(200_000),
+            bytes: None,
+        });
+        world.run(&mut s, SECOND / 500);
+        prop_assert!(world.finished.iter().sum::<u64>() > 0);
+    }
+}
