@@ -69,24 +69,34 @@ pub enum Illegal {
 
 /// Checks L1's wishes.
 #[inline(always)]
-pub(crate) fn control(c: &Control, offer: &Offer) -> Result<(), Illegal> {
+pub(crate) fn control(c: &mut Control, offer: &Offer) -> Result<(), Illegal> {
     if !c.keeps_vmrun() {
         return Err(Illegal::Intercepts);
     }
     if c.asid == 0 {
         return Err(Illegal::Asid);
     }
-    let (msrs, ports) = c.maps();
-    for (base, bytes) in [(msrs, MSR_BYTES), (ports, PORT_BYTES)] {
-        if base.checked_add(bytes - 1).is_none_or(|last| offer.is_beyond(last)) {
-            return Err(Illegal::Map(base));
-        }
+    if !c.has_right_maps {
+        maps(c, offer)?;
+        c.has_right_maps = true;
     }
     if !is_event(c.event_inj) {
         return Err(Illegal::Event(c.event_inj));
     }
     if c.nested_paging() && offer.is_beyond(c.nested_cr3) {
         return Err(Illegal::NestedCr3(c.nested_cr3));
+    }
+    Ok(())
+}
+
+#[cold]
+#[inline(never)]
+fn maps(c: &Control, offer: &Offer) -> Result<(), Illegal> {
+    let (msrs, ports) = c.maps();
+    for (base, bytes) in [(msrs, MSR_BYTES), (ports, PORT_BYTES)] {
+        if base.checked_add(bytes - 1).is_none_or(|last| offer.is_beyond(last)) {
+            return Err(Illegal::Map(base));
+        }
     }
     Ok(())
 }
@@ -98,17 +108,18 @@ pub(crate) fn state(v: &Vmcb, nested_paging: bool, offer: &Offer) -> Result<(), 
     if efer & EFER_SVME == 0 || efer & !offer.efer & !EFER_LMA != 0 {
         return Err(Illegal::Efer(efer));
     }
-    if cr0 >> 32 != 0 || cr0 & (CR0_CD | CR0_NW) == CR0_NW {
+    if cr0 & (CR0_CD | CR0_NW) == CR0_NW {
         return Err(Illegal::Cr0(cr0));
     }
     if cr4 & !offer.cr4 != 0 {
         return Err(Illegal::Cr4(cr4));
     }
-    if dr6 >> 32 != 0 {
-        return Err(Illegal::Dr6(dr6));
-    }
-    if dr7 >> 32 != 0 {
-        return Err(Illegal::Dr7(dr7));
+    if (cr0 | dr6 | dr7) >> 32 != 0 {
+        return Err(match (cr0 >> 32, dr6 >> 32) {
+            (0, 0) => Illegal::Dr7(dr7),
+            (0, _) => Illegal::Dr6(dr6),
+            _ => Illegal::Cr0(cr0),
+        });
     }
     if is_long(v) {
         let is_both = v.cs.attributes & (LONG | DEFAULT_32) == LONG | DEFAULT_32;

@@ -52,6 +52,8 @@ pub struct Control {
     pub(crate) filter: u64,
     pub(crate) iopm_base: u64,
     pub(crate) msrpm_base: u64,
+    /// These two were checked.
+    pub(crate) has_right_maps: bool,
     pub(crate) tsc_offset: u64,
     pub(crate) asid: u32,
     pub(crate) tlb_control: u8,
@@ -77,8 +79,11 @@ impl Control {
             self.tsc_offset = block.read(offset_of!(Vmcb, tsc_offset));
         }
         if clean & clean::MAPS == 0 {
-            self.iopm_base = block.read(offset_of!(Vmcb, iopm_base));
-            self.msrpm_base = block.read(offset_of!(Vmcb, msrpm_base));
+            let ports = block.read(offset_of!(Vmcb, iopm_base));
+            let msrs = block.read(offset_of!(Vmcb, msrpm_base));
+            if self.iopm_base != ports || self.msrpm_base != msrs {
+                (self.iopm_base, self.msrpm_base, self.has_right_maps) = (ports, msrs, false);
+            }
         }
         let space = block.read(offset_of!(Vmcb, asid));
         if clean & clean::ASID == 0 {

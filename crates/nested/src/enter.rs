@@ -17,6 +17,8 @@ const ALWAYS: [u64; 3] = [0, EVENTS, ALWAYS_MISC2 as u64];
 const EVENTS: u64 = ALWAYS_EXCEPTIONS as u64 | (ALWAYS_MISC1 as u64) << 32;
 /// INTR, in the second of these words.
 const INTR: u64 = (misc1::INTR as u64) << 32;
+/// No address of a page's.
+const NONE: u64 = u64::MAX;
 /// All of L2's state that VMRUN may refuse.
 const CHECKED: u64 = clean::NESTED | clean::CONTROL | clean::DEBUG | clean::SEGMENTS;
 /// TLB_CONTROL: drop everything.
@@ -50,15 +52,22 @@ pub struct Entry {
 }
 
 /// L2 of one CPU of L1's.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Nest {
     control: Control,
-    /// The address of the block that 02 has its state of.
-    block: Option<u64>,
-    /// By which L1 last ran: its address space and nested tables.
-    space: Option<(u32, u64)>,
+    /// The address of the block that 02 has its state of, or [`NONE`].
+    block: u64,
+    /// By which L1 last ran: its address space, none is 0, and nested tables, or [`NONE`].
+    space: (u32, u64),
     /// The virtual interrupt in 02 is the host's, for L1.
     has_hosts_offer: bool,
+}
+
+impl Default for Nest {
+    fn default() -> Self {
+        let control = Control::default();
+        Nest { control, block: NONE, space: (0, NONE), has_hosts_offer: false }
+    }
 }
 
 impl Nest {
@@ -102,8 +111,8 @@ impl Nest {
         offer: &Offer,
         (address, block): (u64, &B),
     ) -> Result<Entry, Illegal> {
-        let known = self.block == Some(address);
-        self.block = None;
+        let known = self.block == address;
+        self.block = NONE;
         let clean = if known { block.read(offset_of!(Vmcb, clean)) } else { 0 };
         self.control.copy(block, clean, offer);
         copy_state(v02, block, clean);
@@ -116,7 +125,7 @@ impl Nest {
         // Where the CPU switches it, which L1 isn't told: to L1 it is an MSR like others, and L2
         // starts with its value.
         v02.spec_ctrl = v01.spec_ctrl;
-        check::control(&self.control, offer)?;
+        check::control(&mut self.control, offer)?;
         // What is clean was right, and what the CPU made of it is, too.
         if clean & CHECKED != CHECKED {
             check::state(v02, self.control.nested_paging(), offer)?;
@@ -127,11 +136,12 @@ impl Nest {
             !self.control.masks_interrupts() && v01.int_ctl & int_ctl::V_IRQ != 0;
         self.merge(v02, v01);
 
-        self.block = Some(address);
+        self.block = address;
         let control = &self.control;
         let nested_cr3 = control.nested_paging().then_some(control.nested_cr3 & !0xFFF);
-        let space = (control.asid, nested_cr3.unwrap_or(u64::MAX));
-        let other = self.space.replace(space) != Some(space);
+        let space = (control.asid, nested_cr3.unwrap_or(NONE));
+        let other = self.space.0 != space.0 || self.space.1 != space.1;
+        self.space = space;
         let flush = control.tlb_control != 0 || other;
         if flush {
             // Taken back by the entry alone, which may be long after: until then frames of tables

@@ -31,6 +31,11 @@ const STGI: [u8; 3] = [0x0F, 0x01, 0xDC];
 const CLGI: [u8; 3] = [0x0F, 0x01, 0xDD];
 const INVLPGA: [u8; 3] = [0x0F, 0x01, 0xDF];
 
+/// The machine's address of a page of L1's memory, if this is the address of one.
+fn page_at(memory: &dyn GuestPages, gpa: u64) -> Option<u64> {
+    memory.page(gpa).filter(|_| gpa & 0xFFF == 0)
+}
+
 impl Nesting {
     /// What decides over L1's nested tables besides them.
     pub(super) fn rules(&self, v01: &Vmcb) -> Rules {
@@ -122,13 +127,15 @@ impl SvmCpu {
     /// After an exit for one of them, or for another instruction that nobody is offered.
     pub(in crate::cpu::svm) fn attempt_one(&mut self, memory: &dyn GuestPages) -> Attempt {
         let v01 = &*self.vcpu.vmcb;
+        let (privilege, code) = (v01.cpl, v01.exit_code as u32);
         let real = v01.cr0 & CR0_PE == 0 || v01.rflags & RFLAGS_VM != 0;
         if real || !self.nesting.as_deref().is_some_and(|nesting| nesting.on) {
             return self.refuse(UNDEFINED, None);
         }
-        let (privilege, code) = (v01.cpl, v01.exit_code as u32);
-        let offered = matches!(code, exit::INVLPGA | exit::VMRUN | exit::VMLOAD..=exit::CLGI);
-        if !offered {
+        if code == exit::VMRUN && privilege == 0 {
+            return self.attempt_run(memory);
+        }
+        if !matches!(code, exit::VMRUN | exit::INVLPGA | exit::VMLOAD..=exit::CLGI) {
             return self.refuse(UNDEFINED, None);
         }
         if privilege != 0 {
@@ -151,39 +158,45 @@ impl SvmCpu {
                 }
                 Attempt::Done(INVLPGA)
             }
-            _ => self.attempt_with_block(code, memory),
+            _ => self.attempt_to_move(code, memory),
         }
     }
 
-    /// Those that have the address of a control block in RAX.
-    fn attempt_with_block(&mut self, code: u32, memory: &dyn GuestPages) -> Attempt {
+    /// The address of a control block, in RAX.
+    #[inline(always)]
+    fn block_address(&self) -> u64 {
         let rax = self.vcpu.gpr(0);
-        let long = self.vcpu.vmcb.code_mode() == Mode::Bits64;
-        let gpa = if long { rax } else { rax & 0xFFFF_FFFF };
+        if self.vcpu.vmcb.code_mode() == Mode::Bits64 { rax } else { rax & 0xFFFF_FFFF }
+    }
+
+    /// VMLOAD and VMSAVE.
+    fn attempt_to_move(&mut self, code: u32, memory: &dyn GuestPages) -> Attempt {
+        // It may be here for one that it couldn't do without an exit.
+        self.vcpu.open_loads(true);
+        let Some(page) = page_at(memory, self.block_address()) else {
+            return self.refuse(GENERAL_PROTECTION, Some(0));
+        };
+        if code == exit::VMLOAD {
+            loaded::load(self.vcpu.vmcb, &InPage(page));
+            Attempt::Done(VMLOAD)
+        } else {
+            loaded::save(self.vcpu.vmcb, &mut InPage(page));
+            Attempt::Done(VMSAVE)
+        }
+    }
+
+    /// VMRUN.
+    fn attempt_run(&mut self, memory: &dyn GuestPages) -> Attempt {
+        let gpa = self.block_address();
         // A guest's memory stays where it is.
         let known = self.nesting.as_deref().map(|n| n.known).filter(|known| known.0 == gpa);
-        let page = match known {
-            Some((_, page)) => Some(page),
-            None => memory.page(gpa).filter(|_| gpa & 0xFFF == 0),
-        };
-        if code != exit::VMRUN {
-            // It may be here for one that it couldn't do without an exit.
-            self.vcpu.open_loads(true);
-        }
-        let Some(page) = page else { return self.refuse(GENERAL_PROTECTION, Some(0)) };
-        match code {
-            exit::VMLOAD => {
-                loaded::load(self.vcpu.vmcb, &InPage(page));
-                Attempt::Done(VMLOAD)
-            }
-            exit::VMSAVE => {
-                loaded::save(self.vcpu.vmcb, &mut InPage(page));
-                Attempt::Done(VMSAVE)
-            }
-            _ => self.run(memory, gpa, page),
+        match known.map(|(_, page)| page).or_else(|| page_at(memory, gpa)) {
+            Some(page) => self.run(memory, gpa, page),
+            None => self.refuse(GENERAL_PROTECTION, Some(0)),
         }
     }
 
+    #[inline(always)]
     fn run(&mut self, memory: &dyn GuestPages, gpa: u64, page: u64) -> Attempt {
         let v01 = &mut *self.vcpu.vmcb;
         let Some(nesting) = self.nesting.as_deref_mut() else {
@@ -199,7 +212,7 @@ impl SvmCpu {
         let closed = nesting.nest.control().masks_interrupts() && v01.rflags & RFLAGS_IF == 0;
         if closed {
             self.hold();
-        } else {
+        } else if nesting.holds() {
             self.let_interrupts();
         }
         Attempt::Enter(VMRUN)
