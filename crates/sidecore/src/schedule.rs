@@ -13,6 +13,7 @@ use crate::turn::{
 };
 use alloc::boxed::Box;
 use round::{Round, Waiting};
+use scan::Found;
 
 /// The order of turns: by the VM's virtual time, then by the queue's last turn.
 type Key = (Virtual, u64);
@@ -150,21 +151,21 @@ impl Schedule {
         if let Some(Waiting { key, queue, .. }) = self.next_of_round(now) {
             return self.begin(queue, key, now);
         }
-        let (work, idle) = self.scan(now, look);
-        let Some(Waiting { key, queue: first, .. }) = self.round.first() else {
+        let Found { first, kicked, idle } = self.scan(now, look);
+        let Some(Waiting { key, queue: first, .. }) = first else {
             self.was_work = false;
             // Nobody else waits: those that rest come next.
             self.worked = self.worked.wrapping_add(1);
             return idle.map_or(Turn::Nothing, Turn::Sleep);
         };
         self.clock = self.clock.max(key.0);
-        if work.is_some() {
+        if kicked.is_some() {
             // Every other turn is out of order.
             self.round.end();
         }
-        let work = work.filter(|_| !self.was_work);
-        self.was_work = work.is_some();
-        match work {
+        let kicked = kicked.filter(|_| !self.was_work);
+        self.was_work = kicked.is_some();
+        match kicked {
             Some((_, place)) => self.begin(place, self.key(place), now),
             None => self.begin(first, key, now),
         }
@@ -217,8 +218,10 @@ impl Schedule {
         self.settle();
         self.running = None;
         // It has its place behind those that wait, unless its VM is far behind.
-        let vm = self.queues[queue].vm;
-        self.round.pass_over(Waiting { key: self.key(queue), vm, queue });
+        if self.round.is_left() {
+            let vm = self.queues[queue].vm;
+            self.round.pass_over(Waiting { key: self.key(queue), vm, queue });
+        }
         Next::Switch
     }
 

@@ -86,12 +86,16 @@ impl Round {
         self.queues[at] = one;
     }
 
-    /// The first one, whoever else there is: after a scan, which knows.
+    /// The first one has its turn: the scan before knows that it has.
     #[inline]
-    pub fn first(&mut self) -> Option<Waiting> {
-        let first = self.queues.get(..self.len)?.first().copied();
-        self.next = first.is_some().into();
-        first
+    pub const fn first(&mut self) {
+        self.next = 1;
+    }
+
+    /// May there be another one?
+    #[inline]
+    pub const fn is_left(&self) -> bool {
+        self.next < self.len
     }
 
     /// The next one, with its key of now, which `now` tells.

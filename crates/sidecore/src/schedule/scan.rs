@@ -5,6 +5,9 @@ use super::round::Waiting;
 use crate::queue::State;
 use crate::turn::{Look, elapsed};
 
+/// From so many that wait on a round is worth it: with fewer another scan costs less.
+const MANY: usize = 4;
+
 impl Schedule {
     /// The queue that a scan would find, as the last one says, if it says that.
     #[inline]
@@ -22,32 +25,20 @@ impl Schedule {
         Some(next)
     }
 
-    /// Looks at all queues: those that wait are in the round. The one that was kicked first of
-    /// those that were, and one that had nothing for long.
-    pub(super) fn scan(
-        &mut self,
-        now: u64,
-        look: &mut impl Look,
-    ) -> (Option<(u64, usize)>, Option<usize>) {
+    /// Looks at all queues: which one's turn it is; the one that was kicked first of those that
+    /// were, and one that had nothing for long. If many wait, a round has the next ones.
+    pub(super) fn scan(&mut self, now: u64, look: &mut impl Look) -> Found {
         let begins = self.wait_begins();
-        let Schedule { queues, vms, round, settings, clock, worked, from, .. } = self;
-        let mut work: Option<(u64, usize)> = None;
-        let mut idle = None;
-        round.begin();
-        // From behind the last turn on: they come in the order of their turns, mostly.
-        for step in 0..queues.len() {
-            let place = *from + step;
-            let place = if place < queues.len() { place } else { place - queues.len() };
-            let Some(queue) = queues.get_mut(place) else { continue };
+        let Schedule { queues, vms, settings, clock, worked, .. } = self;
+        let mut found = Found { first: None, kicked: None, idle: None };
+        let mut waiting = 0;
+        for (place, queue) in queues.iter_mut().enumerate() {
             if queue.state != State::Polled {
                 continue;
             }
             let vm = &vms[queue.vm];
-            let key = (vm.key(*clock, settings), queue.turn);
-            let one = Waiting { key, vm: queue.vm, queue: place };
             if vm.is_limited() && !vm.is_open(now) {
                 queue.is_held(now);
-                round.pass_over(one);
                 continue;
             }
             // One that is known to wait isn't looked at.
@@ -55,25 +46,62 @@ impl Schedule {
                 if look.waiting(place) == 0 {
                     queue.kicked = None;
                     if elapsed(queue.busy, now) >= settings.idle {
-                        idle = idle.or(Some(place));
+                        found.idle = found.idle.or(Some(place));
                     }
-                    round.pass_over(one);
                     continue;
                 }
                 (queue.waits, queue.busy, queue.since) = (Some(begins), now, now);
             }
             if vm.rests == *worked {
-                round.pass_over(one);
                 continue;
             }
-            round.add(one);
+            waiting += 1;
+            let key = (vm.key(*clock, settings), queue.turn);
+            if found.first.is_none_or(|first| key < first.key) {
+                found.first = Some(Waiting { key, vm: queue.vm, queue: place });
+            }
             let waited = queue.kicked.map(|then| elapsed(then, now));
             if let Some(waited) = waited
-                && work.is_none_or(|(other, _)| waited > other)
+                && found.kicked.is_none_or(|(other, _)| waited > other)
             {
-                work = Some((waited, place));
+                found.kicked = Some((waited, place));
             }
         }
-        (work, idle)
+        if waiting < MANY {
+            self.round.end();
+        } else {
+            self.fill(now);
+        }
+        found
     }
+
+    /// Has those in the round that a scan just found waiting; the first of them has its turn.
+    #[inline(never)]
+    fn fill(&mut self, now: u64) {
+        let Schedule { queues, vms, round, settings, clock, worked, from, .. } = self;
+        round.begin();
+        // From behind the last turn on: they come in the order of their turns, mostly.
+        let (before, after) = queues.split_at((*from).min(queues.len()));
+        let places = (*from..).zip(after).chain((0..).zip(before));
+        for (place, queue) in places.filter(|(_, queue)| queue.state == State::Polled) {
+            let vm = &vms[queue.vm];
+            let one =
+                Waiting { key: (vm.key(*clock, settings), queue.turn), vm: queue.vm, queue: place };
+            let is_held = vm.is_limited() && !vm.is_open(now);
+            if is_held || queue.waits.is_none() || vm.rests == *worked {
+                round.pass_over(one);
+            } else {
+                round.add(one);
+            }
+        }
+        round.first();
+    }
+}
+
+/// What a scan found.
+pub(super) struct Found {
+    pub first: Option<Waiting>,
+    /// Since when it was kicked, and the queue.
+    pub kicked: Option<(u64, usize)>,
+    pub idle: Option<usize>,
 }
