@@ -28,6 +28,11 @@ pub struct Outline {
 impl<R: Registers, M: Memory> Unit<R, M> {
     /// Its outline.
     pub fn outline(&self) -> Outline {
+        // One by one: to be collected they would be sorted, by code of its own.
+        let mut leads = BTreeMap::new();
+        self.interrupts.leads().for_each(|(id, table)| {
+            leads.insert(id, table);
+        });
         let tables = self.interrupts.tables().map(|(base, owners)| (base, owners.into()));
         Outline {
             control: self.control,
@@ -35,7 +40,7 @@ impl<R: Registers, M: Memory> Unit<R, M> {
             devices: self.devices,
             aliases: self.aliases.clone(),
             tables: tables.collect(),
-            leads: self.interrupts.leads().collect(),
+            leads,
         }
     }
 }
