@@ -59,6 +59,7 @@ mod tests {
             interrupts: None,
             reset: plan::OnReset::Stop,
             nested: false,
+            iommu: plan::GuestIommu::None,
         };
         let image = BootImage::new(&Plan::new(vec![vm])).unwrap();
         let bytes = fs::read(image.path()).unwrap();

@@ -20,6 +20,7 @@ fn plan(memory: u64, devices: &[&str]) -> Plan<()> {
         interrupts: None,
         reset: OnReset::Stop,
         nested: false,
+        iommu: plan::GuestIommu::None,
     }])
 }
 

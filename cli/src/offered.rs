@@ -266,6 +266,7 @@ mod tests {
             interrupts: None,
             reset: OnReset::Stop,
             nested: false,
+            iommu: plan::GuestIommu::None,
         }
     }
 

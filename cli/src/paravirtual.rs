@@ -1,4 +1,4 @@
-//! What sidecores did for a VM's disks and networks, queue by queue: as tables, and as JSON.
+//! What sidecores did for a VM's disks, networks and IOMMU, queue by queue: as tables, and as JSON.
 //!
 //! Guarantees: however many records come, what is kept is bounded by what any plan may have.
 
@@ -42,6 +42,11 @@ impl Paravirtual {
     /// The same of networks.
     pub fn networks(&self) -> Value {
         self.list("network", "frames", |device| matches!(device, ServedDevice::Network(_)))
+    }
+
+    /// The same of the guest's own IOMMU, if it has one.
+    pub fn iommus(&self) -> Value {
+        self.list("iommu", "requests", |device| matches!(device, ServedDevice::Iommu))
     }
 
     fn list(&self, word: &str, completed: &str, wanted: fn(&ServedDevice) -> bool) -> Value {
@@ -120,7 +125,7 @@ impl fmt::Display for Paravirtual {
                     [s.completed, s.bytes, s.calls, s.calls_withheld, s.kicks, s.longest_wait];
                 [queue.to_string()].into_iter().chain(counts.map(thousands)).collect()
             },
-            |device| matches!(device, ServedDevice::Disk(_)),
+            |device| matches!(device, ServedDevice::Disk(_) | ServedDevice::Iommu),
         )?;
         self.table(
             f,
@@ -184,7 +189,14 @@ mod tests {
         assert_eq!((&json[0]["disk"], &json[1]["disk"]), (&json!("disk0"), &json!("disk1")));
         let queue = json!({ "queue": 0, "requests": 500, "bytes": 256_000, "calls": 7, "calls_withheld": 3, "kicks": 1, "longest_wait": 2, "longest_wait_bytes": 4096, "moves": 9, "limited_cycles": 5 });
         assert_eq!(json[1]["queues"], json!([queue]));
-        assert_eq!(seen.networks(), json!([]));
+        assert_eq!((seen.networks(), seen.iommus()), (json!([]), json!([])));
+        // An IOMMU is with the disks in the table, and apart from them in JSON.
+        seen.see(ServedDevice::Iommu, 0, served(9));
+        assert!(squeezed(&seen.to_string()).contains("iommu 0 9 4,608 7 3 1 2"), "{seen}");
+        assert_eq!(
+            (seen.iommus()[0]["queues"][0]["requests"].clone(), seen.disks()),
+            (json!(9), json)
+        );
     }
 
     #[test]

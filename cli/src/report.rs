@@ -393,6 +393,7 @@ impl VmReport {
             "slices": counters.slices,
             "disks": self.paravirtual.disks(),
             "networks": self.paravirtual.networks(),
+            "iommu": self.paravirtual.iommus(),
             "incidents": self.incidents,
         })
     }

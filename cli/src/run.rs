@@ -218,6 +218,7 @@ impl Args {
                     interrupts: self.interrupts,
                     reset: if self.no_reboot { OnReset::Stop } else { OnReset::Restart },
                     nested: false,
+                    iommu: plan::GuestIommu::None,
                 };
                 load::files(Plan::new(vec![vm]), Path::new(""))
             }

@@ -37,12 +37,19 @@ pub fn lines(plan: &Plan<File>) -> String {
 
 fn sidecores(plan: &Plan<File>) -> String {
     let cores: Vec<_> = plan.sidecores.iter().map(u32::to_string).collect();
-    let kinds = match (plan.disks().count(), plan.interfaces().count()) {
-        (0, 0) => None,
-        (_, 0) => Some("disks"),
-        (0, _) => Some("networks"),
-        _ => Some("disks and networks"),
+    let has_iommu = plan.vms.iter().any(|vm| vm.iommu != plan::GuestIommu::None);
+    let there = [
+        ("disks", plan.disks().next().is_some()),
+        ("networks", plan.interfaces().next().is_some()),
+        ("VMs' own IOMMUs", has_iommu),
+    ];
+    let there: Vec<_> = there.iter().filter(|(_, is)| *is).map(|(kind, _)| *kind).collect();
+    let kinds = match &there[..] {
+        [] => None,
+        [one] => Some((*one).to_owned()),
+        [all @ .., last] => Some(format!("{} and {last}", all.join(", "))),
     };
+    let kinds = kinds.as_deref();
     match (&cores[..], kinds) {
         ([], _) => String::new(),
         ([one], None) => format!("Core {one} is a sidecore and has nothing to serve.\n"),

@@ -180,6 +180,7 @@ impl VmInput<'_> {
                 .copied(),
             reset: OnReset::ALL[self.reset as usize % OnReset::ALL.len()].1,
             nested: false,
+            iommu: plan::GuestIommu::None,
         }
     }
 }

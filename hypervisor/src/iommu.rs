@@ -8,6 +8,8 @@ mod access;
 pub mod domain;
 pub mod fault_interrupt;
 mod found;
+pub mod guest;
+pub mod pool;
 
 use crate::pci::{msi, sriov};
 pub use access::write_back;
@@ -103,6 +105,7 @@ pub fn coherent() -> bool {
 }
 
 /// The page tables that DMA goes by on this machine: what every unit can. All are of one vendor.
+#[inline(never)]
 pub fn page_format() -> PageFormat {
     let (four, three) = match units().first().map(|served| served.found.vendor) {
         Some(Vendor::Amd) => (Dma::Amd(AmdV1::FourLevels), Dma::Amd(AmdV1::ThreeLevels)),
@@ -114,6 +117,7 @@ pub fn page_format() -> PageFormat {
 }
 
 /// The largest pages that every unit takes in them.
+#[inline(never)]
 pub fn largest_page() -> PageSize {
     match (every(|unit| unit.page_sizes().pages_2m), every(|unit| unit.page_sizes().pages_1g)) {
         (true, true) => PageSize::Size1G,
@@ -123,6 +127,7 @@ pub fn largest_page() -> PageSize {
 }
 
 /// The place of the unit that serves this device.
+#[inline(never)]
 pub fn place(device: Bdf) -> Option<usize> {
     // A virtual function is its physical function's unit's, named or not (VT-d 8.3).
     let device = sriov::physical(device).unwrap_or(device);
@@ -133,9 +138,15 @@ pub fn place(device: Bdf) -> Option<usize> {
     find(&|found| found.named.contains(device.requester_id())).or_else(|| find(&|found| found.all))
 }
 
+/// The unit that serves this device.
+#[inline(never)]
+fn served(device: Bdf) -> Option<&'static Served> {
+    units().get(place(device)?)
+}
+
 /// With the unit of a device, and the device as the unit knows it: by its requester id.
 fn with<R>(device: Bdf, f: impl FnOnce(&mut Unit, Bdf) -> R) -> Option<R> {
-    let served = UNITS.get()?.get(place(device)?)?;
+    let served = served(device)?;
     Some(f(&mut served.unit.lock(), device.in_segment(0)))
 }
 
@@ -161,6 +172,18 @@ pub fn attach(device: Bdf, domain: u16, root: u64, format: PageFormat) -> Result
 /// Takes a device's memory away from it.
 pub fn detach(device: Bdf) -> Result<(), Error> {
     with(device, |u, device| u.detach(device)).unwrap_or(Ok(()))
+}
+
+/// Has a device's unit forget what it may have cached of a range of a domain's addresses, and waits
+/// until it has.
+fn flush(device: Bdf, domain: u16, address: u64, bytes: u64) -> Result<(), Error> {
+    let range = ::iommu::Range::Bytes { address, bytes };
+    with(device, |u, _| u.flush(DomainId(domain), range)).unwrap_or(Ok(()))
+}
+
+/// Whether the unit of this device may have cached that something isn't mapped.
+fn caches_absence(device: Bdf) -> bool {
+    with(device, |u, _| u.caches_absence()).unwrap_or(false)
 }
 
 /// Whether interrupts of devices go by their entries. If not, by what the devices send.

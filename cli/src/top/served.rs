@@ -218,6 +218,8 @@ fn names(device: ServedDevice, features: u64) -> Vec<String> {
         ServedDevice::Disk(_) => {
             blk::Features::from_bits_truncate(features).iter_names().map(|(name, _)| name).collect()
         }
+        // Its own have no names here; of rings' none is offered.
+        ServedDevice::Iommu => Vec::new(),
         ServedDevice::Network(_) => {
             net::Features::from_bits_truncate(features).iter_names().map(|(name, _)| name).collect()
         }

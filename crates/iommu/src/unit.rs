@@ -8,8 +8,8 @@
 
 use crate::audit::Outline;
 use crate::{
-    Bdf, Delivery, Domain, Error, Fault, Firmware, InterruptRoute, Memory, Message, PageSizes,
-    Registers, Remapping, amdvi, vtd,
+    Bdf, Delivery, Domain, DomainId, Error, Fault, Firmware, InterruptRoute, Memory, Message,
+    PageSizes, Range, Registers, Remapping, amdvi, vtd,
 };
 
 /// What kind of unit is at hand.
@@ -113,6 +113,25 @@ impl<R: Registers, M: Memory> Unit<R, M> {
         match self {
             Unit::Vtd(unit) => unit.detach(device),
             Unit::AmdVi(unit) => unit.detach(device),
+        }
+    }
+
+    /// Has the unit forget what it may have cached of a domain's translations in a range: after a
+    /// mapping was removed or changed, and, if it [caches absence](Unit::caches_absence), after one
+    /// was added. Returns when it has.
+    pub fn flush(&mut self, domain: DomainId, range: Range) -> Result<(), Error> {
+        match self {
+            Unit::Vtd(unit) => unit.flush(domain, range),
+            Unit::AmdVi(unit) => unit.flush(domain, range),
+        }
+    }
+
+    /// Whether it may have cached that something isn't mapped.
+    pub fn caches_absence(&self) -> bool {
+        match self {
+            Unit::Vtd(unit) => unit.capabilities().caching_mode,
+            // Its driver doesn't ask for NpCache, and takes it that it does.
+            Unit::AmdVi(_) => true,
         }
     }
 

@@ -2,7 +2,7 @@
 //! or a boot image that may be damaged.
 
 use crate::{
-    Class, Coalesce, DeviceName, Network, Place, Plan, UplinkProblem,
+    Class, Coalesce, DeviceName, GuestIommu, Network, Place, Plan, UplinkProblem,
     bounds::{
         LARGE_PAGE, MAX_CMDLINE, MAX_CORE, MAX_DEVICES, MAX_MEMORY, MAX_NAME, MAX_NETWORKS,
         MAX_VCPUS, MAX_VFS, MIN_MEMORY,
@@ -84,7 +84,11 @@ impl<F> Plan<F> {
             return error("cmdline", Problem::ZeroInCmdline);
         }
 
-        let slots = vm.devices.len() + vm.disks.len() + vm.interfaces.len();
+        if vm.iommu != GuestIommu::None && vm.devices.is_empty() {
+            return error("iommu", Problem::NothingBehindIommu);
+        }
+        let own = vm.iommu.functions();
+        let slots = own + vm.devices.len() + vm.disks.len() + vm.interfaces.len();
         if slots > MAX_DEVICES {
             return error("devices", Problem::ManyDevices(slots));
         }

@@ -20,6 +20,7 @@ fn vm(name: &str, core: u32) -> Vm<()> {
         interrupts: None,
         reset: OnReset::Stop,
         nested: false,
+        iommu: crate::GuestIommu::None,
     }
 }
 
@@ -76,6 +77,22 @@ fn a_vm_with_guests_of_its_own_has_its_cores_and_its_interrupts() {
     assert!(shared.contains("nested: other vCPUs run on core 1, too"), "{shared}");
     let policy = sentence(|vm| (vm.nested, vm.interrupts) = (true, Some(Policy::Eli)));
     assert!(policy.contains("as \"direct\" has it, not \"eli\""), "{policy}");
+}
+
+#[test]
+fn a_guest_s_own_iommu_has_a_device_and_a_place_on_the_bus() {
+    let alone = sentence(|vm| vm.iommu = GuestIommu::Virtio);
+    assert!(alone.contains("[vm.db] iommu: nothing would be behind"), "{alone}");
+    let address = |device| DeviceName::Address { segment: 0, bus: 0, device, function: 0 };
+    let full = sentence(|vm| {
+        (vm.iommu, vm.devices) = (GuestIommu::Virtio, (0..31).map(address).collect());
+    });
+    assert!(full.contains("32"), "{full}");
+    let mut plan = two();
+    (plan.vms[1].iommu, plan.vms[1].devices) = (GuestIommu::Virtio, vec![address(3)]);
+    assert_eq!((plan.check(), plan.sidecore_of_iommu(1)), (Ok(()), None));
+    plan.sidecores = vec![7, 8];
+    assert_eq!((plan.served_queues(), plan.sidecore_of_iommu(1)), (vec![0, 2], Some(1)));
 }
 
 #[test]

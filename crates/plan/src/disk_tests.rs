@@ -32,6 +32,7 @@ fn vm(name: &str, core: u32, disks: Vec<Disk<()>>) -> Vm<()> {
         interrupts: None,
         reset: OnReset::Stop,
         nested: false,
+        iommu: crate::GuestIommu::None,
     }
 }
 

@@ -5,8 +5,8 @@
 //! are the caller's to resolve and read.
 
 use crate::{
-    AtEnd, CHOICES, Choice, DEFAULT_WEIGHT, Host, Limit, OnReset, Place, Plan, Policy, Protection,
-    Vm, WithoutRemapping, nearest, parse_micros, parse_size, problem,
+    AtEnd, CHOICES, Choice, DEFAULT_WEIGHT, GuestIommu, Host, Limit, OnReset, Place, Plan, Policy,
+    Protection, Vm, WithoutRemapping, nearest, parse_micros, parse_size, problem,
 };
 use alloc::{
     borrow::ToOwned,
@@ -59,7 +59,7 @@ const HOST_KEYS: [&str; 8] = [
 /// Whose consoles the screen shows unless the file names a VM.
 const EVERY_VM: &str = "all";
 const NETWORK_KEYS: [&str; 4] = ["vfs", "macs", "uplink", "coalesce"];
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 14] = [
     "cpus",
     "weight",
     "limit",
@@ -73,6 +73,7 @@ const KEYS: [&str; 13] = [
     "interrupts",
     "reset",
     "nested",
+    "iommu",
 ];
 /// Memory of a VM that says nothing about it.
 pub const DEFAULT_MEMORY: u64 = 1 << 30;
@@ -279,6 +280,7 @@ impl Reader<'_> {
             interrupts: None,
             reset: OnReset::default(),
             nested: false,
+            iommu: GuestIommu::None,
         };
         for (key, value) in in_file_order(table) {
             let Some(known) = KEYS.iter().find(|k| *k == key.get_ref()) else {
@@ -308,6 +310,10 @@ impl Reader<'_> {
                     read.reset = field.one_of(&OnReset::ALL, needed, Problem::Reset)?;
                 }
                 "nested" => read.nested = field.flag()?,
+                "iommu" => {
+                    let needed = "\"none\" or \"virtio\"";
+                    read.iommu = field.one_of(&GuestIommu::ALL, needed, Problem::GuestIommu)?;
+                }
                 _ => {
                     let text = field.string("a policy in quotes, such as \"auto\"")?;
                     read.interrupts = field.within(parse_choice(text))?;

@@ -116,6 +116,9 @@ pub enum Problem {
     /// Not a way to take a reset.
     #[error("\"{}\" is nothing that a reset can lead to; use \"restart\" or \"stop\"", Shown(.0))]
     Reset(String),
+    /// Not an IOMMU that a guest can have.
+    #[error("\"{}\" is no IOMMU that a guest can have; use \"none\" or \"virtio\"", Shown(.0))]
+    GuestIommu(String),
     /// Not a way to keep an interrupt safe.
     #[error("\"{}\" is no protection; use \"elsewhere\", \"nmi\" or \"limit\"", Shown(.0))]
     Protection(String),

@@ -49,7 +49,7 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
         ),
         (
             "[vm.a]\nkernel='k'\ncolour = 1\n",
-            "vm.toml:3: [vm.a]: unknown key `colour`; known are cpus, weight, limit, memory, kernel, initrd, cmdline, devices, disk, network, interrupts, reset, nested",
+            "vm.toml:3: [vm.a]: unknown key `colour`; known are cpus, weight, limit, memory, kernel, initrd, cmdline, devices, disk, network, interrupts, reset, nested, iommu",
         ),
         (
             "[vm.a]\ncpus = 1\n",
@@ -94,6 +94,14 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
         (
             "[vm.a]\nreset = 'halt'\n",
             "vm.toml:2: [vm.a] reset: \"halt\" is nothing that a reset can lead to; use \"restart\" or \"stop\"",
+        ),
+        (
+            "[vm.a]\niommu = 'vt-d'\n",
+            "vm.toml:2: [vm.a] iommu: \"vt-d\" is no IOMMU that a guest can have; use \"none\" or \"virtio\"",
+        ),
+        (
+            "[vm.a]\nkernel = 'k'\niommu = 'virtio'\n",
+            "vm.toml:3: [vm.a] iommu: nothing would be behind the VM's own IOMMU: it is for devices that the VM owns; name one under devices, such as [\"nvme0\"], or leave iommu out",
         ),
         (
             "[vm.a]\ninterrupts = 'elli'\n",

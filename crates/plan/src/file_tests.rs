@@ -49,6 +49,7 @@ fn every_key_is_read() {
         devices = ["nvme0", "00:04.0", "nic1.vf2"]
         interrupts = "eli"
         reset = "stop"
+        iommu = "virtio"
         disk = { size = "64M", backing = "ram", read_only = true, serial = "s 1", queues = 2, image = "i", polled = false, packed = true, coalesce = { in_flight = 2, epoch = "5ms", deferral = "0us", map = "adapted" } }
         network = { switch = "lan", mac = "02:00:00:00:00:09", vlan = 7, queues = 3, mtu = 9000, polled = false, rate = "10M/s" }
 
@@ -107,6 +108,7 @@ fn every_key_is_read() {
         interrupts: Some(Policy::Eli),
         reset: OnReset::Stop,
         nested: false,
+        iommu: crate::GuestIommu::Virtio,
     };
     let host = Host {
         iommu_faults: Protection::Limit,

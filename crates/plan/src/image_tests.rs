@@ -107,6 +107,7 @@ prop_compose! {
             interrupts: policies[i].checked_sub(1).map(|i| Policy::ALL[i]),
             reset: OnReset::Stop,
             nested: false,
+            iommu: crate::GuestIommu::None,
         });
         let macs = macs.into_iter().map(|[b, c, d, e, f]| Mac([2, b, c, d, e, f])).collect();
         let uplink = interfaces.first().map(|one| one.switch.clone());
@@ -141,6 +142,7 @@ fn one(kernel: &[u8]) -> Plan<Vec<u8>> {
         interrupts: None,
         reset: OnReset::Stop,
         nested: false,
+        iommu: crate::GuestIommu::None,
     }])
 }
 

@@ -126,6 +126,7 @@ pub(crate) fn default_pairs(vcpus: usize) -> u16 {
 /// May a plan have this queue of a device that a sidecore serves?
 pub fn may_have(device: ServedDevice, queue: u32) -> bool {
     let (index, most, queues) = match device {
+        ServedDevice::Iommu => (0, 1, crate::GuestIommu::Virtio.queues() as u16),
         ServedDevice::Disk(index) => (index, MAX_DISKS, MAX_QUEUES),
         ServedDevice::Network(index) => (index, MAX_INTERFACES, 2 * MAX_PAIRS + 1),
     };
@@ -188,12 +189,20 @@ impl<F> Plan<F> {
             (self.sidecore_of_switch(&interface.switch), interface.all_queues())
         });
         let mut sums: Vec<usize> = self.sidecores.iter().map(|_| self.moving_queues()).collect();
-        for (place, queues) in disks.chain(interfaces) {
+        let iommus = self.vms.iter().enumerate();
+        let iommus = iommus.map(|(i, vm)| (self.sidecore_of_iommu(i), vm.iommu.queues()));
+        for (place, queues) in disks.chain(interfaces).chain(iommus) {
             if let Some(sum) = place.and_then(|place| sums.get_mut(place)) {
                 *sum = sum.saturating_add(queues);
             }
         }
         sums
+    }
+
+    /// The sidecore that serves the IOMMU of the VM at this place of the plan, if it has one; none
+    /// where there is no sidecore, and the VM's own exits do.
+    pub fn sidecore_of_iommu(&self, vm: usize) -> Option<usize> {
+        vm.checked_rem(self.sidecores.len())
     }
 
     /// What must hold of the interfaces of the VM at this place of the plan.

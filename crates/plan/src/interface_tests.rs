@@ -31,6 +31,7 @@ fn vm(name: &str, core: u32, interfaces: Vec<Interface>) -> Vm<()> {
         interrupts: None,
         reset: OnReset::Stop,
         nested: false,
+        iommu: crate::GuestIommu::None,
     }
 }
 

@@ -66,4 +66,4 @@ pub use sharing::{
 pub use shown::{Escaped, Shown};
 pub use size::{RateError, Size, SizeError, parse_rate, parse_size};
 pub use uplink::UplinkProblem;
-pub use vm::{Blob, CHOICES, Choice, OnReset, Plan, Vm, choice_label};
+pub use vm::{Blob, CHOICES, Choice, GuestIommu, OnReset, Plan, Vm, choice_label};

@@ -83,6 +83,11 @@ pub enum Problem {
         .0.label()
     )]
     NestedPolicy(Policy),
+    /// An IOMMU of the guest's own without a device.
+    #[error(
+        "nothing would be behind the VM's own IOMMU: it is for devices that the VM owns; name one under devices, such as [\"nvme0\"], or leave iommu out"
+    )]
+    NothingBehindIommu,
     /// A core that serves devices and is to run a guest.
     #[error(
         "core {core} is VM `{}`'s; a sidecore runs no guest, so give one of them another core", Shown(.by)

@@ -54,6 +54,41 @@ pub struct Vm<F = Blob> {
     pub reset: OnReset,
     /// Whether it may run guests of its own.
     pub nested: bool,
+    /// The IOMMU that it has itself, with its devices behind it.
+    pub iommu: GuestIommu,
+}
+
+/// An IOMMU of a guest's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GuestIommu {
+    /// None: its devices reach its memory, and all of it.
+    #[default]
+    None,
+    /// A virtio-iommu, before its devices on its bus.
+    Virtio,
+}
+
+impl GuestIommu {
+    /// Every choice with the name it has in `vm.toml`.
+    pub const ALL: [(&'static str, GuestIommu); 2] =
+        [("none", GuestIommu::None), ("virtio", GuestIommu::Virtio)];
+
+    /// How many functions it is on the bus.
+    pub const fn functions(self) -> usize {
+        match self {
+            GuestIommu::None => 0,
+            GuestIommu::Virtio => 1,
+        }
+    }
+
+    /// How many queues it has.
+    pub const fn queues(self) -> usize {
+        match self {
+            GuestIommu::None => 0,
+            // Requests, and events.
+            GuestIommu::Virtio => 2,
+        }
+    }
 }
 
 /// The consequence of a guest's resetting itself.
@@ -146,6 +181,7 @@ impl<F> Plan<F> {
                 interrupts: vm.interrupts,
                 reset: vm.reset,
                 nested: vm.nested,
+                iommu: vm.iommu,
             })
         });
         Ok(Plan { vms: vms.collect::<Result<_, E>>()?, networks, sidecores, slice_us, host })

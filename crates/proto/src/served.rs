@@ -11,6 +11,8 @@ pub enum ServedDevice {
     /// A network interface. Its queues are those of virtio 1.2, 5.1.2: by pairs what it receives
     /// and what it sends, then commands.
     Network(u32),
+    /// The guest's own IOMMU: its requests, and events.
+    Iommu,
 }
 
 impl fmt::Display for ServedDevice {
@@ -19,6 +21,7 @@ impl fmt::Display for ServedDevice {
         match self {
             ServedDevice::Disk(index) => write!(f, "disk{index}"),
             ServedDevice::Network(index) => write!(f, "network{index}"),
+            ServedDevice::Iommu => f.write_str("iommu"),
         }
     }
 }

@@ -40,6 +40,15 @@ pub enum Effect {
     /// The driver notifies this queue, which has waited for it: by the window of configuration
     /// space, or since the notify page isn't mapped.
     Notify(u16),
+    /// The driver wrote to the device configuration, of which nothing is kept here.
+    Config {
+        /// The offset in it.
+        at: u64,
+        /// Bytes.
+        size: u8,
+        /// What was written.
+        value: u64,
+    },
 }
 
 /// A queue as the driver has set it up.

@@ -24,6 +24,8 @@ pub fn on_bus(
         Kind::Net => (1, 0x02_00_00),
         // Mass storage, SCSI: as QEMU's.
         Kind::Block => (2, 0x01_00_00),
+        // Base system peripheral, IOMMU.
+        Kind::Iommu => (23, 0x08_06_00),
     };
     let identity = Identity {
         vendor: VENDOR,

@@ -76,6 +76,7 @@ impl Function {
                 }
                 effect
             }
+            Place::Device(at) => Effect::Config { at, size, value },
             Place::Table(at) => {
                 self.table.write(at, size, value).map_or(Effect::None, Effect::Entry)
             }

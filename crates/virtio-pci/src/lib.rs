@@ -15,8 +15,9 @@
 //! rings checks that, and calls [`Function::needs_reset`] if they are not.
 //!
 //! Not offered: resets of single queues (VIRTIO_F_RING_RESET), notification data
-//! (VIRTIO_F_NOTIF_CONFIG_DATA, VIRTIO_F_NOTIFICATION_DATA), the administration queue, writes to
-//! the device configuration.
+//! (VIRTIO_F_NOTIF_CONFIG_DATA, VIRTIO_F_NOTIFICATION_DATA), the administration queue.
+//! Writes to the device configuration change nothing here: what they do is the device's to know
+//! ([`Effect::Config`]).
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
@@ -42,4 +43,6 @@ pub enum Kind {
     Net,
     /// Block device, 2.
     Block,
+    /// IOMMU device, 23.
+    Iommu,
 }

@@ -113,7 +113,7 @@ fn check(before: &Function, after: &Function, effect: Effect) -> Result<(), Test
         Effect::Notify(queue) => {
             prop_assert!(after.is_running() && after.queues()[usize::from(queue)].enabled);
         }
-        Effect::Vectors | Effect::None => {}
+        Effect::Vectors | Effect::None | Effect::Config { .. } => {}
     }
     let started = effect == Effect::Start;
     prop_assert_eq!(after.is_running(), started || before.is_running() && effect != Effect::Reset);

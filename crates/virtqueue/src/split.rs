@@ -49,7 +49,12 @@ pub struct SplitQueue<const N: usize> {
 }
 
 impl<const N: usize> SplitQueue<N> {
-    pub(crate) fn new(
+    /// The queue, as [`Queue::new`](crate::Queue::new) makes it.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn new(
         window: &Window,
         layout: Layout,
         features: Features,
@@ -116,8 +121,13 @@ impl<const N: usize> SplitQueue<N> {
         self.offered != self.next
     }
 
+    /// As [`Queue::take`](crate::Queue::take).
+    ///
+    /// # Errors
+    ///
+    /// As there.
     #[inline]
-    pub(crate) fn take(&mut self, window: &Window, chain: &mut Chain) -> Result<bool, Broken> {
+    pub fn take(&mut self, window: &Window, chain: &mut Chain) -> Result<bool, Broken> {
         let Some(head) = self.next_head()? else { return Ok(false) };
         let words = self.heads.load(head);
         descriptor::split_chain(window, &self.descriptors, words, head, self.indirect, chain)?;

@@ -24,6 +24,7 @@ pub mod power;
 pub mod random;
 pub mod smp;
 pub mod state;
+pub mod viommu;
 pub mod virtio;
 pub mod virtio_blk;
 pub mod virtio_net;

@@ -75,8 +75,14 @@ impl Nvme {
 
     /// Starts it, with its queues in this kernel's memory.
     pub fn start(&mut self) -> bool {
+        let (submission, completion) = self.queues();
+        self.start_at(submission, completion)
+    }
+
+    /// Where its queues are in this kernel's memory: of commands, and of completions.
+    pub fn queues(&self) -> (u64, u64) {
         let queue = |page: &Page| page.0.as_ptr() as u64;
-        self.start_at(queue(&SUBMISSION), queue(&COMPLETION))
+        (queue(&SUBMISSION), queue(&COMPLETION))
     }
 
     /// Starts it, with its queues anywhere.

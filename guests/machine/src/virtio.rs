@@ -245,6 +245,11 @@ impl Virtio {
         cpu::mmio_write16(self.common + CONFIG_VECTOR, entry);
     }
 
+    /// Where the device's configuration is.
+    pub fn device_registers(&self) -> u64 {
+        self.device
+    }
+
     /// Four bytes of the device's configuration.
     pub fn config(&self, offset: u64) -> u32 {
         cpu::mmio_read(self.device + offset)

@@ -5,14 +5,15 @@
 //! its driver has it do, it reaches no memory of the host's and of no other VM. It doesn't keep the
 //! VMs that it serves apart from each other: for that its driver is trusted, and the device.
 
-use super::{PageFormat, attach, coherent, detach, largest_page, page_format, write_back};
-use crate::memory::{PAGE, allocate};
+use super::pool::Pool;
+use super::{PageFormat, attach, detach, largest_page, page_format};
 use ::iommu::{Bdf, Domain, DomainId};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use dma::DmaTable;
 use paging::audit::Outline;
-use paging::{Access, Format, Table};
+use paging::{Access, Format};
 use spin::mutex::TicketMutex as Mutex;
 
 /// What each device that is attached is confined by.
@@ -30,53 +31,20 @@ pub struct Confinement {
     pub mapped: Vec<(u64, u64)>,
 }
 
-/// Frames of the tables. Boot only.
-struct Frames {
-    write_back: bool,
-    /// Those that were given out.
-    all: Vec<u64>,
-}
-
-impl paging::Memory for Frames {
-    fn read(&self, pa: u64) -> u64 {
-        // SAFETY: `Table` passes aligned words of frames from `allocate`, identity-mapped.
-        unsafe { core::ptr::read_volatile(pa as *const u64) }
-    }
-
-    fn write(&mut self, pa: u64, value: u64) {
-        // SAFETY: as in `read`; the unit may walk the table meanwhile, hence one whole store.
-        unsafe { core::ptr::write_volatile(pa as *mut u64, value) }
-        if self.write_back {
-            write_back(pa, 8);
-        }
-    }
-
-    fn allocate(&mut self) -> Option<u64> {
-        let frame = allocate(PAGE, PAGE)?;
-        if self.write_back {
-            write_back(frame, PAGE);
-        }
-        self.all.push(frame);
-        Some(frame)
-    }
-
-    fn free(&mut self, _: u64) {}
-}
-
 /// A device's domain. Boot only.
 pub struct HostDomain {
     device: Bdf,
     id: u16,
-    table: Table<PageFormat>,
-    frames: Frames,
+    table: DmaTable,
+    frames: Pool,
     mapped: Vec<(u64, u64)>,
 }
 
 impl HostDomain {
     /// Nothing is mapped, and the device not attached. No other domain has this id.
     pub fn new(device: Bdf, id: u16) -> Result<Self, String> {
-        let mut frames = Frames { write_back: !coherent(), all: Vec::new() };
-        let table = Table::new(&mut frames, page_format(), largest_page());
+        let mut frames = Pool::new();
+        let table = DmaTable::new(&mut frames, page_format(), largest_page());
         let table = table.map_err(|e| e.to_string())?;
         Ok(HostDomain { device, id, table, frames, mapped: Vec::new() })
     }
@@ -103,8 +71,7 @@ impl HostDomain {
             all.retain(|one| one.device != device);
         }
         let domain = Domain { id: DomainId(self.id), root, levels: format.levels() as u8 };
-        let mut frames = self.frames.all.clone();
-        sort::by_key(&mut frames, |frame| *frame);
+        let frames = self.frames.all();
         let (outline, mapped) = (self.table.outline(), self.mapped.clone());
         all.push(Confinement { device, domain, outline, frames, mapped });
         attach(device, self.id, root, format)

@@ -5,6 +5,7 @@
 //! nothing is allocated. The errors are sentences, or their ends.
 
 use crate::cpu;
+use crate::iommu::guest::GuestIommu;
 use crate::memory::{PAGE, allocate};
 use crate::pci::Pci;
 use crate::sidecore::backing::Backing;
@@ -13,6 +14,7 @@ use crate::sidecore::counts::CoreCounts;
 use crate::sidecore::device::{Device, Interface, Kind};
 use crate::sidecore::disk;
 use crate::sidecore::entries;
+use crate::sidecore::guest_iommu::{ByExit, IommuQueue};
 use crate::sidecore::listeners::Listener;
 use crate::sidecore::movable::{Movable, Moves, Rule};
 use crate::sidecore::moving;
@@ -71,6 +73,9 @@ pub struct Virtual {
     /// exit.
     pub notify: Option<u64>,
     pub shape: Shape,
+    /// The guest's IOMMU, if it is that; and who serves it, if no sidecore does.
+    pub iommu: Option<&'static GuestIommu>,
+    pub by_exit: Option<Box<ByExit>>,
 }
 
 /// What its registers say of a device.
@@ -100,7 +105,11 @@ impl Sidecores {
     /// Those that the plan names, with its switches.
     #[cold]
     pub fn new(plan: &plan::Plan) -> Result<Self, String> {
-        entries::init(plan.sidecores.len());
+        // Without a sidecore a VM with an IOMMU has a turn itself.
+        let by_exit = plan.vms.iter().enumerate().filter(|(index, vm)| {
+            vm.iommu != plan::GuestIommu::None && plan.sidecore_of_iommu(*index).is_none()
+        });
+        entries::init(plan.sidecores.len() + by_exit.count());
         let mut settings = ::sidecore::Settings::usual(cpu::tsc_hz());
         // It polls for ever: nobody would hear a kick.
         settings.idle = u64::MAX;
@@ -301,6 +310,42 @@ impl Sidecores {
         self.add(place, owner, kind, shape, (control, &work))
     }
 
+    /// Makes the guest's own IOMMU, which its VM's exits serve where there is no sidecore.
+    #[cold]
+    pub fn iommu(
+        &mut self,
+        owner: Owner<'_>,
+        iommu: &'static GuestIommu,
+        place: Option<usize>,
+    ) -> Result<Virtual, String> {
+        let shape = Shape {
+            kind: FunctionKind::Iommu,
+            features: viommu::FEATURES,
+            queues: plan::GuestIommu::Virtio.queues() as u16,
+            config: Box::new(viommu::config(iommu.last())),
+        };
+        let made = match place {
+            Some(place) => {
+                let work = |queue| match queue {
+                    0 => Work::Iommu(Box::new(IommuQueue { iommu, ring: None })),
+                    _ => Work::Events,
+                };
+                self.add(place, owner, Kind::Iommu, shape, (Control::default(), &work))?
+            }
+            None => {
+                let count = usize::from(shape.queues);
+                let (function, entries) = place_of(count)?;
+                let port = Box::leak(Box::new(Port::new(self.listeners, usize::MAX, count, true)));
+                let mut turns = (self.listeners.len()..).map_while(entries::turn);
+                let caller = turns.find_map(|turn| turn.caller());
+                let caller = caller.ok_or("a VM's turns were taken")?;
+                let by_exit = Some(Box::new(ByExit::new(iommu, owner.memory, caller)));
+                Virtual { function, entries, port, notify: None, shape, iommu: None, by_exit }
+            }
+        };
+        Ok(Virtual { iommu: Some(iommu), ..made })
+    }
+
     /// Has the core at this place serve a device, with the work of each of its queues, and what is
     /// different about it.
     #[cold]
@@ -319,10 +364,7 @@ impl Sidecores {
         }
         let core = self.cores.get_mut(place).ok_or("no sidecore serves it")?;
         let first = core.queues.all.len();
-        let entries =
-            entries::allocate(count + 1).ok_or("there are too many paravirtual functions")?;
-        let function = entries::new_function().ok_or("there are too many paravirtual functions")?;
-        let entries = entries..entries + 1 + shape.queues;
+        let (function, entries) = place_of(count)?;
         let port = Port::new(self.listeners, place, count, control.kicks);
         let port: &'static Port = Box::leak(Box::new(port));
         if let Some(movable) = movable.and_then(|number| self.movables.get_mut(number)) {
@@ -354,7 +396,7 @@ impl Sidecores {
         }));
         let page = || allocate(PAGE, PAGE).ok_or("no memory is left for its notify page");
         let notify = if control.kicks { None } else { Some(page()?) };
-        Ok(Virtual { function, entries, port, notify, shape })
+        Ok(Virtual { function, entries, port, notify, shape, iommu: None, by_exit: None })
     }
 
     /// The number that a device goes by when it moves: of its own, or its switch's; none if it
@@ -370,6 +412,8 @@ impl Sidecores {
             Kind::Interface(interface) => {
                 *self.moving.get_mut(interface.switch)?.get_or_insert(next)
             }
+            // It is the VM's, as its exits are: it stays.
+            Kind::Iommu => return None,
         };
         if number == next {
             self.movables.push(Movable::new(own));
@@ -415,6 +459,15 @@ impl Sidecores {
             cpu::run_on(core.core.index, enter, core as *mut PollingCore as usize);
         }
     }
+}
+
+/// A new paravirtual function's id, and its entries: of the configuration and of so many queues.
+#[cold]
+fn place_of(queues: usize) -> Result<(Bdf, Range<u16>), String> {
+    let many = "there are too many paravirtual functions";
+    let first = entries::allocate(queues + 1).ok_or(many)?;
+    let function = entries::new_function().ok_or(many)?;
+    Ok((function, first..first + 1 + queues as u16))
 }
 
 /// Ticks of the TSC in so many microseconds.

@@ -46,13 +46,15 @@ pub enum Kind {
     Disk(Backing),
     /// A network interface.
     Interface(Interface),
+    /// The guest's own IOMMU.
+    Iommu,
 }
 
 impl Kind {
     /// The switch that it is at.
     pub fn switch(&self) -> Option<usize> {
         match self {
-            Kind::Disk(_) => None,
+            Kind::Disk(_) | Kind::Iommu => None,
             Kind::Interface(interface) => Some(interface.switch),
         }
     }
@@ -174,6 +176,9 @@ impl Device {
                 server.stop();
                 free &= server.outstanding() == 0;
             }
+            if let Work::Iommu(queue) = &mut queue.work {
+                queue.ring = None;
+            }
         }
         if let Kind::Interface(Interface { switch, number, started, .. }) = &mut self.kind
             && let Some(on) = queues.switches.get_mut(*switch)
@@ -209,7 +214,10 @@ impl Device {
                 }
                 on.attach(*number, queue.index as u16, ring)?;
             }
-            (Work::Frames(..), Kind::Disk(_)) => return Err(net::NoSuchQueue.into()),
+            (Work::Iommu(queue), _) => queue.ring = Some(ring),
+            // What the driver puts in stays there.
+            (Work::Events, _) => {}
+            (Work::Frames(..), Kind::Disk(_) | Kind::Iommu) => return Err(net::NoSuchQueue.into()),
         }
         Ok(())
     }

@@ -10,13 +10,14 @@ use ::iommu::{Bdf, Delivery, InterruptRoute};
 use alloc::boxed::Box;
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use plan::{MAX_DISKS, MAX_INTERFACES, MAX_SERVED, MAX_SIDECORES, MAX_VMS};
+use plan::{GuestIommu, MAX_DISKS, MAX_INTERFACES, MAX_SERVED, MAX_SIDECORES, MAX_VMS};
 use routing::calls::{Entry, PARAVIRTUAL_SEGMENT, Target, Turn};
 use spin::Once;
 
 /// All there can be: of every queue that sidecores may serve, and of every function for its
 /// configuration.
-const ENTRIES: usize = MAX_SIDECORES * MAX_SERVED + MAX_VMS * (MAX_DISKS + MAX_INTERFACES);
+const ENTRIES: usize = MAX_SIDECORES * MAX_SERVED
+    + MAX_VMS * (MAX_DISKS + MAX_INTERFACES + 1 + GuestIommu::Virtio.queues());
 /// Seconds that a sidecore is waited for at most: it may be stopped by the machine alone, for a
 /// machine check or an SMI.
 const PATIENCE: u64 = 10;

@@ -14,6 +14,7 @@
 //! | `taken` | what both have: registers, memory, a domain |
 //! | `device` | a device as its sidecore has it: orders followed, queues made and given up |
 //! | `queue` | one queue, of a disk or of a switch's port: a piece of its work |
+//! | `guest_iommu` | the queue of a guest's IOMMU, with a sidecore or without |
 //! | `signal` | which completions of a queue are told to the guest |
 //! | `polling_core` | the loop of a sidecore: turns, and what is told at their end |
 //! | `shutdown` | the machine's end, for controllers |
@@ -37,6 +38,7 @@ pub mod counts;
 mod device;
 mod disk;
 pub mod entries;
+pub mod guest_iommu;
 mod listeners;
 mod movable;
 mod moving;

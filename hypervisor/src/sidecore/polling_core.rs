@@ -11,6 +11,7 @@ use crate::sidecore::balancer::Balancer;
 use crate::sidecore::controller::Driven;
 use crate::sidecore::counts::CoreCounts;
 use crate::sidecore::device::{Device, Kind};
+use crate::sidecore::guest_iommu::REQUEST_CHARGE;
 use crate::sidecore::movable::Moves;
 use crate::sidecore::places::Places;
 use crate::sidecore::port::add;
@@ -276,6 +277,15 @@ impl PollingCore {
                 *piece = Piece { asked, completed, bytes, dropped: 0, charge };
                 Ok(served?)
             }
+            Work::Iommu(served) => {
+                let Some(device) = self.devices.get(queue.device) else { return Ok(()) };
+                let (accepted, mut answered) = (device.order.features, 0);
+                let done = served.serve(&device.window, accepted, batch.requests, &mut answered);
+                let charge = u64::from(answered) * REQUEST_CHARGE;
+                *piece = Piece { asked: answered, completed: answered, charge, ..Piece::default() };
+                Ok(done?)
+            }
+            Work::Events => Ok(()),
             Work::Frames(switch, port) => {
                 let Some(on) = switches.get_mut(*switch) else { return Ok(()) };
                 let done = on.switch.serve_some(*port, queue.index as u16, now, batch.requests)?;

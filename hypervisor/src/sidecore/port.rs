@@ -165,9 +165,11 @@ impl Port {
         self.ring();
     }
 
-    /// Does the sidecore still go by an earlier order?
+    /// Does the sidecore still go by an earlier order? Where there is none, nobody goes by any but
+    /// in the VM's own exits.
     pub fn is_busy(&self) -> bool {
-        self.followed.load(Ordering::Acquire) != self.asked.load(Ordering::Relaxed)
+        let is_served = self.listeners.get(self.home.at()).is_some();
+        is_served && self.followed.load(Ordering::Acquire) != self.asked.load(Ordering::Relaxed)
     }
 
     /// The device is to let go of its queues, and of all memory that they led to, as if it had

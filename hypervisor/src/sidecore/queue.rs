@@ -4,6 +4,7 @@
 //! that is broken says so once it is served; its turn comes for that.
 
 use crate::cpu::{rdtsc, tsc_hz};
+use crate::sidecore::guest_iommu::IommuQueue;
 use crate::sidecore::places::Places;
 use crate::sidecore::signal::Signal;
 use crate::sidecore::uplink::Uplink;
@@ -45,6 +46,10 @@ pub enum Work {
     Requests(Box<Server<IN_FLIGHT>>),
     /// Frames or commands at this port of one of the switches, which has the ring.
     Frames(usize, PortNumber),
+    /// Requests to a guest's IOMMU.
+    Iommu(Box<IommuQueue>),
+    /// Nothing: a guest's IOMMU tells no events.
+    Events,
 }
 
 /// Why a queue can't be served any more.
@@ -54,6 +59,8 @@ pub enum Broken {
     Requests(#[from] blk::Broken),
     #[error(transparent)]
     Frames(#[from] net::Broken),
+    #[error(transparent)]
+    Iommu(#[from] virtqueue::Broken),
 }
 
 /// What a piece of work came to.
@@ -128,7 +135,8 @@ impl ServedQueue {
     /// Whether turns serve it: a receive queue is filled in those of whoever sends.
     pub fn has_turns(&self, switches: &Places<CoreSwitch>) -> bool {
         match self.work {
-            Work::Requests(_) => true,
+            Work::Requests(_) | Work::Iommu(_) => true,
+            Work::Events => false,
             Work::Frames(switch, port) => {
                 let has_turns = |on: &CoreSwitch| on.switch.has_turns(port, self.index as u16);
                 switches.get(switch).is_some_and(has_turns)
@@ -147,6 +155,8 @@ impl Work {
     ) -> Option<&'a mut Queue> {
         match self {
             Work::Requests(server) => server.queue(),
+            Work::Iommu(queue) => queue.ring.as_mut(),
+            Work::Events => None,
             Work::Frames(switch, port) => {
                 switches.get_mut(*switch)?.switch.queue(*port, index as u16)
             }
@@ -228,6 +238,11 @@ impl Look for Queues {
                 None => server.waiting(),
                 Some(delay) => delay.ready(server.waiting(), rdtsc()),
             },
+            // One that is broken shows that it waits, and its turn finds that out.
+            Work::Iommu(queue) => {
+                queue.ring.as_ref().map_or(0, |ring| ring.available().unwrap_or(1))
+            }
+            Work::Events => 0,
             Work::Frames(switch, port) => self
                 .switches
                 .get(*switch)
@@ -239,7 +254,7 @@ impl Look for Queues {
     fn has_more(&mut self, place: usize) -> bool {
         let known = self.all.get(place).is_some_and(|queue| match &queue.work {
             Work::Requests(server) => queue.delay.is_none() && server.has_offered(),
-            Work::Frames(..) => false,
+            Work::Frames(..) | Work::Iommu(_) | Work::Events => false,
         });
         known || self.waiting(place) > 0
     }

@@ -7,9 +7,11 @@
 //! come from a pool set aside at boot, so the exit path never allocates.
 
 use crate::iommu::PageFormat;
+use crate::iommu::pool::Pool;
 use crate::memory;
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
+use dma::DmaTable;
 use paging::audit::Outline;
 use paging::walk::GuestMemory;
 use paging::{Access, Flush, Nested, PageSize, Table};
@@ -63,74 +65,6 @@ pub struct Region {
     pub len: u64,
 }
 
-/// Frames for page tables: at boot from the machine, later from what was set aside.
-pub struct Pool {
-    frames: ArrayVec<u64, POOL_FRAMES>,
-    /// All that it ever had.
-    all: Vec<u64>,
-    booting: bool,
-    /// Some reader of the tables doesn't snoop the CPU's caches: each store is written back.
-    write_back: bool,
-}
-
-impl Pool {
-    fn new(write_back: bool) -> Self {
-        Pool { frames: ArrayVec::new(), all: Vec::new(), booting: true, write_back }
-    }
-
-    /// Sets frames aside; from here on nothing is allocated.
-    fn close(&mut self) {
-        while !self.frames.is_full() {
-            let Some(frame) = self.allocate_fresh() else { break };
-            self.frames.push(frame);
-        }
-        self.booting = false;
-    }
-
-    fn allocate_fresh(&mut self) -> Option<u64> {
-        let frame = memory::allocate(4096, 4096)?;
-        if self.write_back {
-            crate::iommu::write_back(frame, 4096);
-        }
-        self.all.push(frame);
-        Some(frame)
-    }
-}
-
-impl paging::Memory for Pool {
-    fn read(&self, pa: u64) -> u64 {
-        // SAFETY: `Table` passes aligned words of frames this pool gave out, identity-mapped RAM.
-        unsafe { core::ptr::read_volatile(pa as *const u64) }
-    }
-
-    fn write(&mut self, pa: u64, value: u64) {
-        // SAFETY: as in `read`; hardware may walk the table meanwhile, hence one whole store.
-        unsafe { core::ptr::write_volatile(pa as *mut u64, value) }
-        if self.write_back {
-            crate::iommu::write_back(pa, 8);
-        }
-    }
-
-    fn allocate(&mut self) -> Option<u64> {
-        if self.booting {
-            return self.allocate_fresh();
-        }
-        let frame = self.frames.pop()?;
-        // SAFETY: a frame of this pool that no table uses.
-        unsafe { core::ptr::write_bytes(frame as *mut u8, 0, 4096) };
-        if self.write_back {
-            crate::iommu::write_back(frame, 4096);
-        }
-        Some(frame)
-    }
-
-    fn free(&mut self, frame: u64) {
-        // The pool is as large as what was taken from it after boot; a frame of boot time that
-        // doesn't fit stays unused.
-        let _ = self.frames.try_push(frame);
-    }
-}
-
 /// A guest's memory: where it is. All of a VM's cores read and write it, none ever through a
 /// Rust reference.
 pub struct Memory {
@@ -140,7 +74,7 @@ pub struct Memory {
 /// The tables that confine a guest and its devices to its memory.
 pub struct Tables {
     nested: Table<Nested>,
-    dma: Table<PageFormat>,
+    dma: DmaTable,
     pool: Pool,
 }
 
@@ -173,10 +107,10 @@ impl Memory {
         dma_levels: PageFormat,
     ) -> Result<(Self, Tables), Error> {
         let failed = |source| Error::Tables { vm: vm.into(), source };
-        let mut pool = Pool::new(!crate::iommu::coherent());
+        let mut pool = Pool::new();
         let mut nested = Table::new(&mut pool, Nested, PageSize::Size1G).map_err(failed)?;
         let mut dma =
-            Table::new(&mut pool, dma_levels, crate::iommu::largest_page()).map_err(failed)?;
+            DmaTable::new(&mut pool, dma_levels, crate::iommu::largest_page()).map_err(failed)?;
         let low = bytes.min(LOW_MAX);
         let mut regions = ArrayVec::new();
         for (gpa, len) in [(0, low), (HIGH_START, bytes - low)] {
@@ -287,7 +221,7 @@ impl Memory {
 impl Tables {
     /// Ends the boot-time phase: sets aside the frames for later.
     pub fn close(&mut self) {
-        self.pool.close();
+        self.pool.close(POOL_FRAMES);
     }
 
     /// Root of the nested page tables.
@@ -297,8 +231,7 @@ impl Tables {
 
     /// Where the tables are, and the frames that they have and may have.
     pub fn outlines(&self) -> Outlines {
-        let mut frames = self.pool.all.clone();
-        sort::by_key(&mut frames, |frame| *frame);
+        let frames = self.pool.all();
         Outlines { nested: self.nested.outline(), dma: self.dma.outline(), frames }
     }
 
@@ -337,7 +270,7 @@ impl Tables {
         frame: u64,
         flush: impl FnOnce(),
     ) -> Result<(), paging::Error> {
-        if self.pool.frames.len() < RESERVED_FRAMES {
+        if self.pool.left() < RESERVED_FRAMES {
             return Err(paging::Error::NoFrame { needed: RESERVED_FRAMES as u64 });
         }
         let (_, duty) = self.nested.replace(&mut self.pool, gpa & !0xFFF, frame, Access::READ)?;

@@ -27,6 +27,7 @@ mod report;
 pub mod stop;
 
 use crate::cpu::vendor::{Start, VirtualCpu};
+use crate::iommu::guest::GuestIommu;
 use crate::log_limit::OnceASecond;
 use crate::sidecore::port::Port;
 use alloc::vec::Vec;
@@ -70,6 +71,8 @@ pub struct Vm {
 
     /// Its disks and networks, as sidecores serve them.
     served: Vec<(ServedDevice, &'static Port)>,
+    /// The IOMMU that it has itself.
+    pub(crate) iommu: Option<&'static GuestIommu>,
 
     // As it starts, and starts again.
     contents: Contents,

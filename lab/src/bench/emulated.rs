@@ -63,6 +63,7 @@ pub fn vm(
         interrupts: Some(policy),
         reset: OnReset::Stop,
         nested: false,
+        iommu: plan::GuestIommu::None,
     }
 }
 

@@ -13,7 +13,7 @@ use plan::{DeviceName, Policy};
 const GROUP: &str = "amd-vi/";
 
 /// Those that every whole test has: a kind of each thing that the IOMMU has a part in.
-const WHOLE: [&str; 22] = [
+const WHOLE: [&str; 25] = [
     "trap/delivery",
     "eli/delivery",
     "direct/delivery",
@@ -27,6 +27,9 @@ const WHOLE: [&str; 22] = [
     "topology/two-ports",
     "nic/moving-direct",
     "virtio/nvme-direct-two",
+    "viommu/translated-direct",
+    "viommu/nvme-exits",
+    "viommu/hostile",
     "planted/dma-host",
     "planted/interrupt-owner",
     "planted/context-stranger",

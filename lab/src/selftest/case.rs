@@ -158,6 +158,8 @@ pub struct Guest {
     pub restarts: bool,
     /// It may run guests of its own.
     pub nested: bool,
+    /// The IOMMU that it has itself.
+    pub iommu: plan::GuestIommu,
     /// How it must end.
     pub end: Expected,
     /// What its console must say, besides an `ok` for each test and no `FAIL`.

@@ -284,6 +284,7 @@ pub fn guest(tests: &'static str, policy: impl Into<Choice>) -> Guest {
         interfaces: Vec::new(),
         restarts: false,
         nested: false,
+        iommu: plan::GuestIommu::None,
         end: Expected::Passed,
         says: vec!["by multiboot"],
         counts,

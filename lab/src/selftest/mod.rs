@@ -43,6 +43,7 @@ mod topology;
 mod trusting;
 mod uplink;
 mod verdict;
+mod viommu;
 mod virtio;
 mod watchdog;
 mod workers;
@@ -222,6 +223,7 @@ fn all() -> Vec<Case> {
     cases.extend(timers::all());
     cases.extend(shared::all());
     cases.extend(virtio::all());
+    cases.extend(viommu::all());
     cases.extend(moves::all());
     cases.extend(switch::all());
     cases.extend(parts::all());

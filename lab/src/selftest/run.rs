@@ -245,6 +245,7 @@ fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
                 _ => OnReset::Stop,
             },
             nested: guest.nested,
+            iommu: guest.iommu,
         });
     }
     let (networks, slice_us) = (case.networks.clone(), case.slice_us);

@@ -148,6 +148,7 @@ fn boot(cx: &Context, files: &Path, shape: Shape) -> Result<()> {
         interrupts: None,
         reset: OnReset::Restart,
         nested: false,
+        iommu: plan::GuestIommu::None,
     };
     let plan = load::files(Plan::new(vec![vm]), Path::new(""))?;
     let image = BootImage::new(&plan)?;

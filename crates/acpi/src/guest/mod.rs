@@ -1,10 +1,11 @@
 //! The tables a guest gets: hardware-reduced ACPI, one block at a fixed place.
 //!
 //! The guest is told of its vCPUs, one I/O APIC, the PM timer, a PCI bus without INTx lines, a
-//! serial port, and how to switch off and reset. It isn't told of anything it can't use: no PIC,
+//! serial port, its own IOMMU if it has one, and how to switch off and reset. It isn't told of anything it can't use: no PIC,
 //! PIT, HPET, SCI or FACS.
 
 mod dsdt;
+mod viot;
 
 #[cfg(test)]
 mod tests;
@@ -53,6 +54,9 @@ pub struct GuestConfig {
     pub vcpus: u32,
     /// The machine's PM timer, if the guest may read it.
     pub pm_timer: Option<PmTimer>,
+    /// The devices behind its own IOMMU, which is device 1 on its bus, as they are the next; none:
+    /// it has none.
+    pub behind_iommu: u8,
 }
 
 /// The tables, to be put at [`BASE`].
@@ -68,6 +72,9 @@ pub fn build(config: &GuestConfig) -> Result<Vec<u8>, Error> {
     let mut xsdt = XSDT::new(OEM_ID, OEM_TABLE_ID, OEM_REVISION);
     xsdt.add_entry(fadt);
     xsdt.add_entry(madt);
+    if config.behind_iommu > 0 {
+        xsdt.add_entry(append(&mut block, &viot::build(config.behind_iommu)));
+    }
     let xsdt = append(&mut block, &xsdt);
     let mut whole = Vec::with_capacity(block.len());
     Rsdp::new(OEM_ID, xsdt).to_aml_bytes(&mut whole);

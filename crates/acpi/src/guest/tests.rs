@@ -27,17 +27,18 @@ fn table(block: &[u8], signature: &[u8; 4]) -> Vec<u8> {
 #[test]
 fn numbers_of_vcpus_that_can_t_be_described_are_refused() {
     for vcpus in [0, 256, u32::MAX] {
-        let error = build(&GuestConfig { vcpus, pm_timer: None }).unwrap_err();
+        let error = build(&GuestConfig { vcpus, pm_timer: None, behind_iommu: 0 }).unwrap_err();
         assert_eq!(error, Error::Vcpus { found: vcpus, most: 255 });
     }
-    let text = build(&GuestConfig { vcpus: 0, pm_timer: None }).unwrap_err().to_string();
+    let text =
+        build(&GuestConfig { vcpus: 0, pm_timer: None, behind_iommu: 0 }).unwrap_err().to_string();
     assert_eq!(text, "a guest of 0 vCPUs can't be described: 1 to 255 are needed");
 }
 
 /// The fields that our parser doesn't read, at their places in the specification (ACPI 5.2.9).
 #[test]
 fn the_fadt_says_how_to_switch_off() {
-    let block = build(&GuestConfig { vcpus: 1, pm_timer: None }).unwrap();
+    let block = build(&GuestConfig { vcpus: 1, pm_timer: None, behind_iommu: 0 }).unwrap();
     let fadt = table(&block, b"FACP");
     assert_eq!((fadt.len(), fadt[8]), (276, 6));
     let flags = u32::from_le_bytes(fadt[112..116].try_into().unwrap());
@@ -53,7 +54,8 @@ fn the_fadt_says_how_to_switch_off() {
 /// `_S5_` as a package of 5, 5, 0, 0 (ACPI 20.2): what a write to the sleep control register holds.
 #[test]
 fn the_dsdt_names_s5() {
-    let dsdt = table(&build(&GuestConfig { vcpus: 1, pm_timer: None }).unwrap(), b"DSDT");
+    let dsdt =
+        table(&build(&GuestConfig { vcpus: 1, pm_timer: None, behind_iommu: 0 }).unwrap(), b"DSDT");
     assert_eq!(dsdt[36..49], *b"\x08_S5_\x12\x08\x04\x0A\x05\x0A\x05\0");
     assert_eq!((SLEEP_TYPE_S5 << 2 | SLEEP_ENABLE, SLEEP_ENABLE), (0x34, 0x20));
 }
@@ -61,7 +63,8 @@ fn the_dsdt_names_s5() {
 /// What Linux needs of it: the PCI bus with its ports, and the serial port (ACPI 6.4, 19.6.56).
 #[test]
 fn the_dsdt_names_the_bus_and_the_serial_port() {
-    let dsdt = table(&build(&GuestConfig { vcpus: 1, pm_timer: None }).unwrap(), b"DSDT");
+    let dsdt =
+        table(&build(&GuestConfig { vcpus: 1, pm_timer: None, behind_iommu: 0 }).unwrap(), b"DSDT");
     let has = |bytes: &[u8]| dsdt.windows(bytes.len()).any(|found| found == bytes);
     // Ids, compressed; ports of 16 bits' decoding, so many; an edge-triggered interrupt.
     assert!(has(b"PCI0") && has(&[0x41, 0xD0, 0x0A, 0x03]));
@@ -75,7 +78,8 @@ fn the_dsdt_names_the_bus_and_the_serial_port() {
 /// interrupt nothing delivers.
 #[test]
 fn the_serial_port_has_an_interrupt_of_the_ioapic_alone() {
-    let dsdt = table(&build(&GuestConfig { vcpus: 1, pm_timer: None }).unwrap(), b"DSDT");
+    let dsdt =
+        table(&build(&GuestConfig { vcpus: 1, pm_timer: None, behind_iommu: 0 }).unwrap(), b"DSDT");
     let count = |bytes: &[u8]| dsdt.windows(bytes.len()).filter(|found| *found == bytes).count();
     // Name(PICM, One); Method(_PIC, 1) { Store(Arg0, PICM) }
     assert_eq!(count(b"\x08PICM\x01\x14\x0C_PIC\x01\x70\x68PICM"), 1);
@@ -90,6 +94,18 @@ fn the_serial_port_has_an_interrupt_of_the_ioapic_alone() {
     assert_eq!(count(&[polled, interrupting].concat()), 1, "{:x?}", &dsdt[dsdt.len() - 80..]);
 }
 
+/// By Linux's drivers/acpi/viot.c: the nodes, and that a range leads to an IOMMU's.
+#[test]
+fn the_viot_puts_the_devices_behind_the_iommu() {
+    let of = |behind_iommu| build(&GuestConfig { vcpus: 1, pm_timer: None, behind_iommu }).unwrap();
+    assert!(!of(0).windows(4).any(|found| found == b"VIOT"));
+    let viot = table(&of(3), b"VIOT");
+    assert_eq!((viot.len(), &viot[36..40]), (88, &[2, 0, 48, 0][..]));
+    assert_eq!(viot[48..56], [3, 0, 16, 0, 0, 0, 0x08, 0], "the IOMMU is 00:01.0");
+    assert_eq!(viot[64..72], [1, 0, 24, 0, 0x10, 0, 0, 0], "endpoints from 0x10 on");
+    assert_eq!(viot[72..82], [0, 0, 0, 0, 0x10, 0, 0x20, 0, 48, 0], "00:02.0 to 00:04.0");
+}
+
 /// An independent reader finds no fault; skipped where there is none.
 #[test]
 fn iasl_disassembles_every_table() {
@@ -99,10 +115,14 @@ fn iasl_disassembles_every_table() {
     let dir = std::env::temp_dir().join(format!("exitless-acpi-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let pm_timer = Some(PmTimer { port: 0x608, bits32: true });
-    let block = build(&GuestConfig { vcpus: 3, pm_timer }).unwrap();
-    for (name, signature) in
-        [("dsdt", b"DSDT"), ("facp", b"FACP"), ("apic", b"APIC"), ("xsdt", b"XSDT")]
-    {
+    let block = build(&GuestConfig { vcpus: 3, pm_timer, behind_iommu: 2 }).unwrap();
+    for (name, signature) in [
+        ("dsdt", b"DSDT"),
+        ("facp", b"FACP"),
+        ("apic", b"APIC"),
+        ("xsdt", b"XSDT"),
+        ("viot", b"VIOT"),
+    ] {
         let path = dir.join(format!("{name}.aml"));
         std::fs::write(&path, table(&block, signature)).unwrap();
         let run = std::process::Command::new("iasl").arg("-d").arg(&path).output().unwrap();
@@ -129,7 +149,7 @@ proptest! {
         timer: bool,
     ) {
         let pm_timer = timer.then_some(PmTimer { port, bits32 });
-        let block = build(&GuestConfig { vcpus, pm_timer }).unwrap();
+        let block = build(&GuestConfig { vcpus, pm_timer, behind_iommu: 0 }).unwrap();
         prop_assert!(block.len() <= MAX_BYTES);
         let block = Block(block);
         prop_assert_eq!(find_rsdp(&block), Ok(BASE));

@@ -218,6 +218,7 @@ impl<R: Registers, M: Memory> Unit<R, M> {
     /// Returns when the unit goes by every route as it is now, and has done with what it sent by
     /// others (48882, 2.4.1: COMPLETION_WAIT ends when all commands before it have been carried
     /// out).
+    #[inline(never)]
     pub fn drain(&mut self) -> Result<(), Error> {
         self.queue.drain(&mut self.regs, &mut self.tables)?;
         // By the manual it stops at what it can't carry out. QEMU's logs it and goes on.
@@ -343,6 +344,7 @@ impl<R: Registers, M: Memory> Unit<R, M> {
         self.drain()
     }
 
+    #[inline(never)]
     fn submit(&mut self, what: Command) -> Result<(), Error> {
         self.queue.submit(&mut self.regs, &mut self.tables, what)
     }

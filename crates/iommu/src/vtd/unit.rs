@@ -277,6 +277,7 @@ impl<R: Registers, M: Memory> Unit<R, M> {
         }
     }
 
+    #[inline(never)]
     fn invalidate(&mut self, what: Invalidation) -> Result<(), Error> {
         self.queue.submit(&mut self.regs, &mut self.tables, &self.capabilities, what)?;
         self.drain()

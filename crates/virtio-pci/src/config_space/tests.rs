@@ -3,10 +3,12 @@ use crate::MAX_QUEUES;
 
 #[test]
 fn the_header_is_a_modern_functions() {
-    for (kind, id, class) in [(Kind::Net, 0x1041, 2), (Kind::Block, 0x1042, 1)] {
+    let kinds =
+        [(Kind::Net, 0x1041, 0x0200), (Kind::Block, 0x1042, 0x0100), (Kind::Iommu, 0x1057, 0x0806)];
+    for (kind, id, class) in kinds {
         let function = on_bus(kind, 2, 60, 0xC000_0000).unwrap();
         assert_eq!(function.read(0, 4), id << 16 | 0x1AF4);
-        assert_eq!(function.read(8, 4), class << 24 | 1);
+        assert_eq!(function.read(8, 4), class << 16 | 1);
         assert_eq!(function.read(0x2C, 4), 0x40_1AF4);
         assert_eq!((function.read(0x0E, 1), function.read(0x3D, 1)), (0, 0), "no interrupt pin");
         assert_eq!(function.read(0x10, 4), 0xC000_0000, "32 bits, not prefetchable");

@@ -44,7 +44,9 @@ fn the_device_configuration_is_read_at_any_offset_and_width() {
     assert_eq!(read(0, 8), 0x0807_0605_0403_0201);
     assert_eq!((read(7, 4), read(9, 8), read(0xFFF, 1)), (0x0908, 0, 0), "zero beyond the end");
     assert_eq!((read(0xFFE, 4), read(0, 3), read(0, 0)), (0, 0, 0));
-    assert_eq!(f.write(bar::DEVICE, 4, 0, &HOST), Effect::None);
+    let written = Effect::Config { at: 2, size: 4, value: 7 };
+    assert_eq!(f.write(bar::DEVICE + 2, 4, 7, &HOST), written);
+    assert_eq!(f.read(bar::DEVICE, 4, &HOST), 0x0403_0201, "whose it is keeps it, or not");
 }
 
 #[test]

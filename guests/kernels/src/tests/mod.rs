@@ -46,6 +46,9 @@ mod svm;
 mod ticks;
 mod timer;
 mod unassigned;
+mod viommu;
+mod viommu_hostile;
+mod viommu_restart;
 mod virtio;
 mod virtio_anew;
 mod virtio_limit;
@@ -184,6 +187,11 @@ pub const ALL: &[(&str, Test)] = &[
     ("virtio-flags", virtio_load::flags),
     ("virtio-limit", virtio_limit::limit),
     ("virtio-anew", virtio_anew::anew),
+    ("viommu", viommu::translated),
+    ("viommu-nvme", viommu::controller),
+    ("viommu-exits", viommu::exits),
+    ("viommu-hostile", viommu_hostile::hostile),
+    ("viommu-restart", viommu_restart::restart),
     ("virtio-backlog", virtio_anew::backlog),
     ("virtio-pages", virtio_pages::pages),
     ("virtio-poll", virtio_load::polled),

@@ -54,8 +54,12 @@ struct Confined {
     /// The memory that its vCPUs may reach, and its devices.
     nested: Vec<Region>,
     dma: Vec<Region>,
+    /// The same by the guest's own IOMMU: at whatever address.
+    translated: Vec<Region>,
     nested_at: table::Cursor,
     dma_at: table::Cursor,
+    /// The tables for DMA that are looked at: the VM's, or those of its own IOMMU, from 1 on.
+    dma_of: usize,
 }
 
 /// A device, and the page tables for its DMA; without a VM it is the host's.
@@ -134,6 +138,13 @@ impl Audit {
             for (device, d) in pc.pci().assigned() {
                 let bdf = d.bdf();
                 devices.push(Attached { vm: Some(vm), device: bdf, domain });
+                // Or, where the guest has an IOMMU itself, what it leads them to.
+                let own = vm.iommu.into_iter().flat_map(|iommu| iommu.tables());
+                devices.extend(own.map(|(domain, _)| Attached {
+                    vm: Some(vm),
+                    device: bdf,
+                    domain: *domain,
+                }));
                 let owner = |(source, entry)| Owner { entry, vm, bdf, device, source };
                 if let Some(unit) = iommu::place(bdf).and_then(|place| units.get_mut(place)) {
                     unit.owners.extend(d.sources().entries().enumerate().map(owner));
@@ -281,8 +292,9 @@ impl Confined {
         );
         nested.extend(pc.board().shadow_frames().map(|frame| page(None, frame)));
         let (nested_at, dma_at) = Default::default();
-        let (tables, dma) = (pc.board().tables().outlines(), ram(dma).collect());
-        Confined { vm, tables, nested, dma, nested_at, dma_at }
+        let (tables, dma) = (pc.board().tables().outlines(), ram(dma).collect::<Vec<_>>());
+        let translated = dma.iter().map(|region| Region { va: None, ..*region }).collect();
+        Confined { vm, tables, nested, dma, translated, nested_at, dma_at, dma_of: 0 }
     }
 
     fn look_at_nested(&mut self) -> Looked {
@@ -294,11 +306,29 @@ impl Confined {
     }
 
     fn look_at_dma(&mut self) -> Looked {
-        let Confined { vm, tables, dma, dma_at: at, .. } = self;
-        let (is_table, hold) = (|frame| tables.has(frame), || vm.pc.try_lock());
-        let result = tables.dma.audit(word, at, ENTRIES, dma, is_table, hold);
+        let own = self.vm.iommu.map_or(&[][..], |iommu| iommu.tables());
+        let of_own = self.dma_of.checked_sub(1).and_then(|place| own.get(place));
+        let Confined { vm, tables, dma, translated, dma_at: at, .. } = self;
+        let frames = vm.iommu.map_or(&[][..], |iommu| iommu.frames());
+        let (outline, regions, frames) = match of_own {
+            None => (&tables.dma, dma, tables.frames.as_slice()),
+            Some((_, outline)) => (outline, translated, frames),
+        };
+        // The VM's own are changed under its lock, the others under theirs.
+        let hold = || {
+            let own = vm.iommu.filter(|_| of_own.is_some());
+            let pc = if own.is_none() { Some(vm.pc.try_lock()?) } else { None };
+            let own = if let Some(iommu) = own { Some(iommu.hold()?) } else { None };
+            Some((pc, own))
+        };
+        let is_table = |frame| frames.binary_search(&frame).is_ok();
+        let result = outline.audit(word, at, ENTRIES, regions, is_table, hold);
         let (ended, what) = looked(result, *at == table::Cursor::default());
-        (ended, what.map(|what| Finding::Dma { vm: &vm.guest.name, what }))
+        if ended {
+            self.dma_of = if self.dma_of < own.len() { self.dma_of + 1 } else { 0 };
+        }
+        let what = what.map(|what| Finding::Dma { vm: &self.vm.guest.name, what });
+        (ended && self.dma_of == 0, what)
     }
 
     /// The registers of its devices that the host keeps, if nobody is at them.
@@ -379,7 +409,9 @@ fn apart(vms: &[Confined]) -> Result<(), String> {
     let host = |pa, len| Region { va: None, pa, len, access: Access::empty() };
     for (i, one) in vms.iter().enumerate() {
         let others = vms.iter().skip(i + 1).flat_map(|other| &other.nested);
-        let tables = vms.iter().flat_map(|any| &any.tables.frames).map(|frame| host(*frame, PAGE));
+        let own = |any: &Confined| any.vm.iommu.map_or(&[][..], |iommu| iommu.frames());
+        let frames = vms.iter().flat_map(|any| any.tables.frames.iter().chain(own(any)));
+        let tables = frames.map(|frame| host(*frame, PAGE));
         let not_its = others.copied().chain(tables).chain([host(start, end - start)]);
         for other in not_its {
             if let Some(shared) = one.nested.iter().find(|own| own.overlaps(&other)) {

@@ -3,6 +3,7 @@
 
 use crate::host::outputs;
 use crate::iommu;
+use crate::iommu::guest::GuestIommu;
 use crate::pci::Pci;
 use crate::sidecore::build::{Owner, Sidecores, Virtual};
 use crate::sidecore::port::Port;
@@ -19,7 +20,9 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use plan::image::Image;
 use proto::ServedDevice;
+use viommu::Region;
 use virtual_pc::pci::{Addresses, Bus};
+use window::Window;
 
 /// The functions of one VM, as far as they are found and made.
 pub struct Functions<'a> {
@@ -31,13 +34,48 @@ pub struct Functions<'a> {
     addresses: Addresses,
     /// Of what sidecores serve.
     ports: Vec<(ServedDevice, &'static Port)>,
+    iommu: Option<&'static GuestIommu>,
 }
 
 impl<'a> Functions<'a> {
     /// None yet.
     pub fn new(whose: (usize, &'a str), pci: Pci) -> Self {
         let (bus, addresses) = (Box::new(Bus::new()), Addresses::new());
-        Functions { whose, pci, bus, all: Vec::new(), addresses, ports: Vec::new() }
+        Functions { whose, pci, bus, all: Vec::new(), addresses, ports: Vec::new(), iommu: None }
+    }
+
+    /// Makes the VM's own IOMMU, which `place` among the sidecores serves, for the devices that are
+    /// assigned to it next. It is before them on the bus: what is silenced in that order can't be
+    /// led anywhere any more. Domain ids from `free` on are nobody's; gives those that still are.
+    #[cold]
+    #[inline(never)]
+    pub fn add_iommu(
+        &mut self,
+        devices: &[Bdf],
+        (memory, dma_root): (&Memory, u64),
+        sidecores: &mut Sidecores,
+        place: Option<usize>,
+        free: u16,
+    ) -> Result<u16, String> {
+        let own = (self.whose.0 as u16 + 1, dma_root);
+        let mut ids = Vec::new();
+        // The host bridge is device 0, then comes the IOMMU itself.
+        for device in (self.all.len() as u32 + 2..).take(devices.len()) {
+            ids.push(device << 3);
+        }
+        let mut regions = Vec::new();
+        for r in memory.regions() {
+            regions.push(Region { guest: r.gpa, host: r.hpa, len: r.len });
+        }
+        let iommu = GuestIommu::new(&ids, devices, own, &regions, free)
+            .map_err(|e| format!("its IOMMU can't be made: {e}"))?;
+        self.iommu = Some(iommu);
+        let (vm, name) = self.whose;
+        let memory = view(memory)?;
+        let which = ServedDevice::Iommu;
+        let owner = Owner { vm, name, memory, runs: &[], which };
+        self.add(which, sidecores.iommu(owner, iommu, place))?;
+        Ok(free + devices.len() as u16)
     }
 
     /// Confines these devices to the VM's memory and puts them on the bus.
@@ -69,9 +107,8 @@ impl<'a> Functions<'a> {
         memory: &Memory,
         sidecores: &mut Sidecores,
     ) -> Result<(), String> {
-        let regions = memory.regions().iter().map(|r| (r.gpa, r.hpa, r.len));
         let runs: Vec<_> = memory.regions().iter().map(|r| (r.hpa, r.len)).collect();
-        let memory = window(regions)?;
+        let memory = view(memory)?;
         let (index, name) = self.whose;
         let owner = |which| Owner { vm: index, name, memory, runs: &runs, which };
         for (disk, which) in vm.disks.iter().zip((0..).map(ServedDevice::Disk)) {
@@ -93,8 +130,23 @@ impl<'a> Functions<'a> {
         Ok(())
     }
 
-    /// The bus, and the ports of what sidecores serve.
-    pub fn done(self) -> (PciBus, Vec<(ServedDevice, &'static Port)>) {
-        (PciBus::new(self.bus, self.all, self.pci), self.ports)
+    /// All of it.
+    pub fn done(self) -> Made {
+        let bus = PciBus::new(self.bus, self.all, self.pci);
+        Made { bus, served: self.ports, iommu: self.iommu }
     }
+}
+
+/// The view of a VM's memory.
+#[inline(never)]
+fn view(memory: &Memory) -> Result<Window, String> {
+    window(memory.regions().iter().map(|r| (r.gpa, r.hpa, r.len)))
+}
+
+/// What was made of a VM's functions.
+pub struct Made {
+    pub bus: PciBus,
+    /// The ports of what sidecores serve.
+    pub served: Vec<(ServedDevice, &'static Port)>,
+    pub iommu: Option<&'static GuestIommu>,
 }

@@ -41,12 +41,12 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use delivery::{LocalApic, Mode};
-use functions::Functions;
+use functions::{Functions, Made};
 use ledger::Page;
 use loader::{EntryMode, GuestMachine, Load, MemoryRegion, RegionKind};
 use paging::Access;
-use plan::OnReset;
 use plan::image::Image;
+use plan::{GuestIommu, OnReset};
 use proto::{Policy, Record};
 use routing::calls::PARAVIRTUAL_SEGMENT;
 use spin::Mutex;
@@ -106,6 +106,8 @@ pub fn all(machine: &Machine, image: &Image<'static>) -> Result<Built, String> {
     let uplinks = assignment.keep_uplinks(image.plan.uplinks().map(|(device, _)| device))?;
     let free = image.plan.vms.len() as u16 + 1;
     let free_then = free + of_disks.len() as u16;
+    // From here on, those of guests' own IOMMUs.
+    let mut domains = free_then + uplinks.len() as u16;
     sidecores.drive(&image.plan, &pci, of_disks, free)?;
     sidecores.wire(&image.plan, &pci, uplinks, free_then)?;
     let taken = machine.ecams.iter().any(|ecam| ecam.segment == PARAVIRTUAL_SEGMENT);
@@ -123,7 +125,8 @@ pub fn all(machine: &Machine, image: &Image<'static>) -> Result<Built, String> {
         let of = |e: String| format!("VM {name:?}: {e}");
         let devices = assignment.resolve(name, &vm.devices).map_err(of)?;
         let builder = Builder { machine, image, pci, index, vm, shared: &shared };
-        let (vm, mut vcpus) = builder.build(devices, &mut sidecores, &mut pages).map_err(of)?;
+        let served = (&mut sidecores, &mut domains);
+        let (vm, mut vcpus) = builder.build(devices, served, &mut pages).map_err(of)?;
         vms.push(vm);
         outlines.extend(vcpus.iter().map(|(_, vcpu)| (vm, vcpu.id, vcpu.cpu.outline())));
         placed.append(&mut vcpus);
@@ -177,7 +180,7 @@ impl Builder<'_> {
     fn build(
         &self,
         devices: Vec<Bdf>,
-        sidecores: &mut Sidecores,
+        (sidecores, domains): (&mut Sidecores, &mut u16),
         pages: &mut Vec<CounterPage>,
     ) -> Result<(&'static Vm, Vec<Placed>), String> {
         let vm = self.vm;
@@ -189,9 +192,14 @@ impl Builder<'_> {
         let contents = self.load(&memory)?;
         let start = start(&contents.load);
         let mut functions = Functions::new((self.index, &vm.name), self.pci);
+        if vm.iommu != GuestIommu::None {
+            let place = self.image.plan.sidecore_of_iommu(self.index);
+            let of = (&memory, tables.dma_root());
+            *domains = functions.add_iommu(&devices, of, sidecores, place, *domains)?;
+        }
         functions.assign(devices, tables.dma_root(), format)?;
         functions.add_served(vm, self.image, &memory, sidecores)?;
-        let (pci, served) = functions.done();
+        let Made { bus: pci, served, iommu } = functions.done();
         let (policy, why) = self.policy();
         let mut ledgers = Vec::new();
         let mut frames = Vec::new();
@@ -222,6 +230,7 @@ impl Builder<'_> {
             ending: Default::default(),
             contents,
             served,
+            iommu,
             restarts: vm.reset == OnReset::Restart,
             told_unanswered: Default::default(),
             told_restart: Default::default(),
@@ -355,6 +364,10 @@ impl Builder<'_> {
         let tables = acpi::guest::build(&acpi::guest::GuestConfig {
             vcpus: self.vm.cpus.len() as u32,
             pm_timer: self.machine.pm_timer,
+            behind_iommu: match self.vm.iommu {
+                GuestIommu::None => 0,
+                GuestIommu::Virtio => self.vm.devices.len() as u8,
+            },
         })
         .map_err(|e| format!("its ACPI tables can't be made: {e}"))?;
         let contents = Contents { load, initrd, tables };

@@ -3,14 +3,17 @@
 //!
 //! Guarantees: what the guest sets up reaches the sidecore as an order, and no register makes the
 //! guest's core wait for the sidecore but masking, which is over within a call, and turning the
-//! device's access to memory off, which is over within a piece of work. Routes are the VM's
+//! device's access to memory off, which is over within a piece of work; and, of an IOMMU, its reset
+//! and what it does with devices that are in no domain. Routes are the VM's
 //! own again when [`PciFunction::quiet`] returns; so is memory, if the port let go of it before.
 //! Nothing here reads the guest's memory: the sidecore does, by the checked spans that it makes of
 //! an order's addresses.
 
+use crate::iommu::guest::GuestIommu;
 use crate::pci::reset::Reset;
 use crate::sidecore::build::Virtual;
 use crate::sidecore::entries;
+use crate::sidecore::guest_iommu::ByExit;
 use crate::sidecore::port::{Order, Port};
 use crate::vm::devices::pci_bus::interface::PciFunction;
 use crate::vm::devices::pci_bus::placement::{BARS, Part, Placement};
@@ -23,6 +26,7 @@ use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use core::ops::Range;
 use paging::Access;
+use viommu::Change;
 use virtio_pci::{Effect, Host, MAX_QUEUES, Queue, bar, config_space};
 use virtqueue::Layout;
 use virtual_pc::message::{Message, Refused};
@@ -31,7 +35,7 @@ use virtual_pc::pci::{Addresses, BarKind, Function as Shown};
 /// Entries of a queue at most.
 const QUEUE_SIZE: u16 = 256;
 
-/// The function of a disk or a network interface.
+/// The function of a disk, a network interface or an IOMMU.
 pub struct VirtioFunction {
     requester: Bdf,
     /// Larger than all the rest.
@@ -46,13 +50,17 @@ pub struct VirtioFunction {
     may_access: bool,
     placement: Placement,
     sources: Sources,
+    /// What it is a function of, if that is the guest's IOMMU; and who serves it, if no sidecore
+    /// does.
+    iommu: Option<&'static GuestIommu>,
+    by_exit: Option<Box<ByExit>>,
 }
 
 impl VirtioFunction {
     /// The function of a device, and how the guest sees it. Boot only; the error is the end of a
     /// sentence about it.
     pub fn new(device: Virtual, addresses: &mut Addresses) -> Result<(Self, Shown), String> {
-        let Virtual { function: requester, entries, port, notify, shape } = device;
+        let Virtual { function: requester, entries, port, notify, shape, iommu, by_exit } = device;
         let registers = virtio_pci::Function::new(shape.features, shape.queues, QUEUE_SIZE);
         let registers = Box::new(registers.map_err(|e| e.to_string())?);
         let address = addresses.choose(BarKind::Mem32, bar::SIZE);
@@ -78,6 +86,8 @@ impl VirtioFunction {
             life: 1,
             may_access: false,
             placement: Placement::new(sizes, notify.into_iter().collect()),
+            iommu,
+            by_exit,
         };
         Ok((function, shown))
     }
@@ -98,7 +108,7 @@ impl VirtioFunction {
     }
 
     /// Has the sidecore do what the registers say now.
-    fn order(&self) {
+    fn order(&mut self) {
         let mut queues = [None; MAX_QUEUES];
         if self.registers.is_running() {
             let enabled = |queue: &Queue| queue.enabled.then(|| layout(queue));
@@ -107,6 +117,14 @@ impl VirtioFunction {
         }
         let (life, may_access) = (self.life, self.may_access);
         self.port.order(Order { life, may_access, features: self.registers.features(), queues });
+        self.follow();
+    }
+
+    /// Goes by what was ordered, if no sidecore does.
+    fn follow(&mut self) {
+        if let Some(by_exit) = &mut self.by_exit {
+            by_exit.follow(self.port, &self.entries);
+        }
     }
 
     fn set_vectors(&self) {
@@ -122,6 +140,22 @@ impl VirtioFunction {
         self.life = self.life.wrapping_add(1).max(1);
         self.order();
         self.set_vectors();
+        if let Some(iommu) = self.iommu {
+            // Nothing is done for the life before from here on.
+            self.port.settle();
+            iommu.change(Change::Reset);
+        }
+    }
+
+    /// The driver wrote to the device's part of the registers.
+    fn configure(&mut self, at: u64, size: u8, value: u64) {
+        let (on, bypass) = (value & 1 == 1, self.config.get_mut(viommu::BYPASS));
+        if let Some((iommu, register)) = self.iommu.zip(bypass)
+            && (at, size) == (viommu::BYPASS as u64, 1)
+        {
+            *register = on.into();
+            iommu.change(Change::Bypass(on));
+        }
     }
 }
 
@@ -172,7 +206,13 @@ impl PciFunction for VirtioFunction {
                 entries::settle();
             }
             Effect::Entry(entry) => return Some(entry),
-            Effect::Notify(queue) => self.port.kick(queue),
+            Effect::Notify(queue) => {
+                self.port.kick(queue);
+                if let Some(by_exit) = self.by_exit.as_mut().filter(|_| queue == 0) {
+                    by_exit.serve(self.port, &self.entries);
+                }
+            }
+            Effect::Config { at, size, value } => self.configure(at, size, value),
             Effect::None => {}
         }
         None
@@ -197,7 +237,10 @@ impl PciFunction for VirtioFunction {
         match (shown.msix_control().enabled, open) {
             (true, true) => {
                 if entry.unmask() {
-                    entries::ask();
+                    match &mut self.by_exit {
+                        Some(by_exit) => by_exit.send_waiting(&self.entries),
+                        None => entries::ask(),
+                    }
                 }
                 return Ok(());
             }
@@ -233,9 +276,21 @@ impl PciFunction for VirtioFunction {
 
     fn restart(&mut self) {
         self.may_access = false;
+        if let Some(iommu) = self.iommu {
+            iommu.change(Change::Restart);
+            self.config.iter_mut().skip(viommu::BYPASS).take(1).for_each(|byte| *byte = 1);
+        }
     }
 
     fn quiet(&mut self) {
+        if let Some(iommu) = self.iommu {
+            // The devices behind it are silenced after this, and may go on until then: they must
+            // not reach the guest's memory by addresses that were translated.
+            self.port.let_go();
+            self.follow();
+            self.port.settle();
+            iommu.change(Change::Close);
+        }
         self.begin_reset();
         self.port.settle();
         // The next life finds the reset done from its first look on, as after power on, whatever is

@@ -118,6 +118,7 @@ impl Run {
             interrupts: self.way.policy(),
             reset: OnReset::Stop,
             nested: false,
+            iommu: plan::GuestIommu::None,
         });
         let plan = Plan::new(vms.collect());
         let sidecore = (self.way != Way::Assigned).then_some(self.loads.len() as u32 + 1);

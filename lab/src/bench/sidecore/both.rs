@@ -95,6 +95,7 @@ fn plan(kit: &Kit, n: u8, way: Way) -> Result<Plan<String>> {
         interrupts: way.policy(),
         reset: OnReset::Stop,
         nested: false,
+        iommu: plan::GuestIommu::None,
     };
     Ok(Plan { sidecores: vec![u32::from(n) + 1], ..Plan::new((1..=n).map(vm).collect()) })
 }

@@ -134,6 +134,7 @@ impl Run {
             interrupts: self.way.policy(),
             reset: OnReset::Stop,
             nested: false,
+            iommu: plan::GuestIommu::None,
         });
         let plan = Plan::new(vms.collect());
         let host = Host { whole_turns: self.whole_turns, ..plan.host };

@@ -162,6 +162,7 @@ fn plan(kit: &Kit, exchange: Exchange, way: Way, effort: Effort) -> Result<Plan<
         interrupts: way.policy(),
         reset: OnReset::Stop,
         nested: false,
+        iommu: plan::GuestIommu::None,
     };
     let vms = vec![vm(1, &exchange.parameters(effort)), vm(2, &exchange.peer())];
     Ok(Plan { sidecores: vec![3], ..Plan::new(vms) })

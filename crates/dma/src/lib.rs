@@ -1,0 +1,73 @@
+//! Page tables for DMA of either vendor's format, with one copy of the code for all that has them.
+//!
+//! Guarantees what [`paging::Table`] does. Who changes one has the units forget what they cached of
+//! it. Built for size: what maps memory at boot, and what a guest's own IOMMU asks for.
+#![no_std]
+#![forbid(unsafe_code)]
+
+use paging::audit::Outline;
+use paging::{Access, Dma, Error, Flush, Memory, PageSize, Table};
+
+/// A table with its root.
+#[derive(Debug)]
+pub struct DmaTable(Table<Dma>);
+
+/// Any memory.
+struct Any<'a>(&'a mut dyn Memory);
+
+impl Memory for Any<'_> {
+    fn read(&self, pa: u64) -> u64 {
+        self.0.read(pa)
+    }
+
+    fn write(&mut self, pa: u64, value: u64) {
+        self.0.write(pa, value);
+    }
+
+    fn allocate(&mut self) -> Option<u64> {
+        self.0.allocate()
+    }
+
+    fn free(&mut self, frame: u64) {
+        self.0.free(frame);
+    }
+}
+
+impl DmaTable {
+    /// An empty table that uses pages up to `largest`.
+    pub fn new(mem: &mut dyn Memory, format: Dma, largest: PageSize) -> Result<Self, Error> {
+        Table::new(&mut Any(mem), format, largest).map(DmaTable)
+    }
+
+    /// Physical address of the root table.
+    pub fn root(&self) -> u64 {
+        self.0.root()
+    }
+
+    /// Its outline.
+    pub fn outline(&self) -> Outline<Dma> {
+        self.0.outline()
+    }
+
+    /// As [`Table::map`].
+    pub fn map(
+        &mut self,
+        mem: &mut dyn Memory,
+        at: u64,
+        pa: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<(), Error> {
+        self.0.map(&mut Any(mem), at, pa, len, access)
+    }
+
+    /// As [`Table::unmap`].
+    pub fn unmap(&mut self, mem: &mut dyn Memory, at: u64, len: u64) -> Result<Flush, Error> {
+        self.0.unmap(&mut Any(mem), at, len)
+    }
+
+    /// What was unmapped is flushed: as [`Flush::done`].
+    pub fn reuse(mem: &mut dyn Memory, duty: Flush) {
+        duty.done(&mut Any(mem));
+    }
+}

@@ -1,0 +1,118 @@
+//! Requests of any bytes to a guest's own IOMMU, on tables in the format of a real one.
+//!
+//! Whatever is asked, each leaf of each domain leads into the guest's memory, what endpoints are
+//! led to is that memory or a domain of its own, and when all is reset every frame is back.
+#![no_main]
+
+use arbitrary::Arbitrary;
+use libfuzzer_sys::fuzz_target;
+use paging::audit::{Cursor, Region as Allowed};
+use paging::{Access, AmdV1, Dma, Memory, PageSize};
+use std::collections::BTreeMap;
+use viommu_device::{Acting, Change, Domains, Hardware, LONGEST, PROBE_BYTES, Region, Viommu};
+
+const GUEST: [Region; 2] = [
+    Region { guest: 0, host: 1 << 30, len: 8 << 20 },
+    Region { guest: 1 << 32, host: 4 << 30, len: 4 << 20 },
+];
+const IDS: [u32; 2] = [0x10, 0x18];
+const FRAMES: u64 = 40;
+
+#[derive(Arbitrary, Debug)]
+enum Step {
+    /// Words of a request, its type first, and its length.
+    Request(u8, [u64; 5], u8),
+    Bypass(bool),
+    Reset,
+    Close,
+    Restart,
+}
+
+/// Frames of tables, at 1 to [`FRAMES`].
+struct Frames {
+    words: BTreeMap<u64, u64>,
+    free: Vec<u64>,
+}
+
+impl Memory for Frames {
+    fn read(&self, pa: u64) -> u64 {
+        assert!((1..=FRAMES).contains(&(pa >> 12)) && pa % 8 == 0);
+        self.words.get(&pa).copied().unwrap_or(0)
+    }
+
+    fn write(&mut self, pa: u64, value: u64) {
+        assert!((1..=FRAMES).contains(&(pa >> 12)) && pa % 8 == 0);
+        self.words.insert(pa, value);
+    }
+
+    fn allocate(&mut self) -> Option<u64> {
+        let frame = self.free.pop()?;
+        self.words.retain(|pa, _| pa >> 12 != frame >> 12);
+        Some(frame)
+    }
+
+    fn free(&mut self, frame: u64) {
+        assert!(!self.free.contains(&frame));
+        self.free.push(frame);
+    }
+}
+
+struct Units([Option<(u16, u64)>; 2]);
+
+impl Hardware for Units {
+    fn lead(&mut self, endpoint: usize, to: Option<(u16, u64)>) -> bool {
+        self.0[endpoint] = to;
+        true
+    }
+
+    fn flush(&mut self, id: u16, (_, bytes): (u64, u64), _added: bool) -> bool {
+        assert!((7..9).contains(&id) && bytes > 0);
+        true
+    }
+}
+
+fuzz_target!(|input: (bool, bool, Vec<Step>)| {
+    let (large, all_features, steps) = input;
+    let mut memory =
+        Frames { words: BTreeMap::new(), free: (1..=FRAMES).map(|n| n << 12).collect() };
+    let how =
+        (Dma::Amd(AmdV1::FourLevels), if large { PageSize::Size1G } else { PageSize::Size4K });
+    let mut domains = Domains::new(&mut memory, how, 2, (1, 0xABC << 12), 7).unwrap();
+    let mut device = Viommu::new(domains.shape(&IDS, &GUEST, FRAMES - 2));
+    let mut units = Units([Some((1, 0xABC << 12)); 2]);
+    let accepted = if all_features { u64::MAX } else { 0 };
+    for step in steps {
+        let mut acting =
+            Acting { domains: &mut domains, memory: &mut memory, hardware: &mut units };
+        match step {
+            Step::Request(kind, words, len) => {
+                let mut bytes = [0; LONGEST];
+                for (to, word) in bytes.chunks_mut(8).zip(words) {
+                    to.copy_from_slice(&word.to_le_bytes());
+                }
+                bytes[0] = kind % 7;
+                let len = u32::from(len);
+                device.answer(&mut acting, (bytes, len), accepted, &mut [0; PROBE_BYTES as usize]);
+            }
+            Step::Bypass(on) => device.change(&mut acting, Change::Bypass(on)),
+            Step::Reset => device.change(&mut acting, Change::Reset),
+            Step::Close => device.change(&mut acting, Change::Close),
+            Step::Restart => device.change(&mut acting, Change::Restart),
+        }
+        let roots = [0, 1].map(|place| domains.outline(place).unwrap());
+        let own = |to: (u16, u64)| roots.iter().any(|(id, root, _)| to == (*id, *root));
+        assert!(units.0.iter().flatten().all(|to| *to == (1, 0xABC << 12) || own(*to)));
+        let both = Access::READ | Access::WRITE;
+        let allowed = GUEST.map(|r| Allowed { va: None, pa: r.host, len: r.len, access: both });
+        for (_, _, outline) in &roots {
+            let mut at = Cursor::default();
+            let is_table = |frame| !memory.free.contains(&frame);
+            let read = |pa| memory.read(pa);
+            while !outline.audit(read, &mut at, 100_000, &allowed, is_table, || Some(())).unwrap() {
+            }
+        }
+    }
+    let mut acting = Acting { domains: &mut domains, memory: &mut memory, hardware: &mut units };
+    device.change(&mut acting, Change::Restart);
+    assert_eq!(memory.free.len() as u64, FRAMES - 2);
+});

@@ -1,0 +1,153 @@
+//! A guest's own IOMMU in the tables of the real one: what `viommu` decides is done here.
+//!
+//! Guarantees: the tables of a guest's domains are made at boot, one for each of its devices, and
+//! have domain ids of the unit that nobody else has; later frames come from a pool of this guest's
+//! alone. A call returns when the device's unit goes by what was changed. Whoever serves the
+//! requests, a sidecore or a vCPU at its exit, holds the lock for some of them, and waits for the
+//! unit; nobody who has the lock waits for a sidecore.
+
+use super::pool::Pool;
+use super::{PageFormat, attach, caches_absence, detach, flush, largest_page, page_format, place};
+use ::iommu::{Bdf, Domain, DomainId};
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use paging::Format;
+use paging::audit::Outline;
+use spin::mutex::TicketMutex as Mutex;
+use viommu::{Acting, Change, Domains, Hardware, MAX_ENDPOINTS, Region, Viommu};
+use virtqueue::{Broken, Chain, Queue};
+use window::Window;
+
+/// Frames for tables: for all of the guest's memory in small pages once, if it isn't very large,
+/// and some for each device. So many pages may be unmapped by one request.
+const MOST_FRAMES: u64 = 512;
+const FRAMES_EACH: u64 = 64;
+const FRAME_COVERS: u64 = 2 << 20;
+
+/// A guest's IOMMU.
+pub struct GuestIommu {
+    state: Mutex<State>,
+    /// The tables, with their domains, and the frames that they can have.
+    tables: Vec<(Domain, Outline<PageFormat>)>,
+    frames: Vec<u64>,
+    /// The last address that is translated.
+    last: u64,
+}
+
+struct State {
+    device: Viommu,
+    domains: Domains,
+    pool: Pool,
+    units: Units,
+    chain: Box<Chain>,
+}
+
+struct Units {
+    devices: Vec<Bdf>,
+    /// One of them of each unit that serves them, and whether that remembers that nothing is mapped.
+    of_units: Vec<(Bdf, bool)>,
+}
+
+impl GuestIommu {
+    /// Of a guest with these devices, which have these ids on the guest's bus, and are confined to
+    /// the guest's memory by the domain `memory`. Domain ids from `first` on are its own, as many
+    /// as devices. Boot only; the error is the end of a sentence.
+    #[cold]
+    #[inline(never)]
+    pub fn new(
+        ids: &[u32],
+        devices: &[Bdf],
+        memory: (u16, u64),
+        regions: &[Region],
+        first: u16,
+    ) -> Result<&'static Self, String> {
+        if devices.len() > MAX_ENDPOINTS {
+            return Err(format!("it can have at most {MAX_ENDPOINTS} devices behind it"));
+        }
+        let mut pool = Pool::new();
+        let how = (page_format(), largest_page());
+        let domains = Domains::new(&mut pool, how, devices.len(), memory, first);
+        let domains = domains.map_err(|e| e.to_string())?;
+        let bytes: u64 = regions.iter().map(|region| region.len).sum();
+        let frames = (bytes / FRAME_COVERS).min(MOST_FRAMES) + FRAMES_EACH * devices.len() as u64;
+        pool.close(frames as usize);
+        let device = Viommu::new(domains.shape(ids, regions, frames));
+        let levels = how.0.levels() as u8;
+        let mut tables = Vec::new();
+        let mut units = Units { devices: Vec::new(), of_units: Vec::new() };
+        for (index, device) in devices.iter().enumerate() {
+            if let Some((id, root, outline)) = domains.outline(index) {
+                tables.push((Domain { id: DomainId(id), root, levels }, outline));
+            }
+            units.devices.push(*device);
+            if !units.of_units.iter().any(|(known, _)| place(*known) == place(*device)) {
+                units.of_units.push((*device, caches_absence(*device)));
+            }
+        }
+        let (frames, last, chain) = (pool.all(), domains.last(), Box::new(Chain::new()));
+        let state = Mutex::new(State { device, domains, pool, units, chain });
+        Ok(Box::leak(Box::new(GuestIommu { state, tables, frames, last })))
+    }
+
+    /// The last address that is translated.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Serves up to so many requests of a queue in the guest's memory; `answered` counts them. None
+    /// is published.
+    pub fn serve(
+        &self,
+        queue: &mut Queue,
+        window: &Window,
+        accepted: u64,
+        most: u32,
+        answered: &mut u32,
+    ) -> Result<(), Broken> {
+        let State { device, domains, pool, units, chain } = &mut *self.state.lock();
+        let mut tables = Acting { domains, memory: pool, hardware: units };
+        viommu::serve(device, &mut tables, (queue, window, chain), accepted, most, answered)
+    }
+
+    /// Has something happen to it.
+    #[cold]
+    #[inline(never)]
+    pub fn change(&self, what: Change) {
+        let State { device, domains, pool, units, .. } = &mut *self.state.lock();
+        device.change(&mut Acting { domains, memory: pool, hardware: units }, what);
+    }
+
+    /// The domains that its devices may be led to, besides the guest's memory, and their tables.
+    pub fn tables(&self) -> &[(Domain, Outline<PageFormat>)] {
+        &self.tables
+    }
+
+    /// The frames that those can lie in, ascending.
+    pub fn frames(&self) -> &[u64] {
+        &self.frames
+    }
+
+    /// Held: nobody changes them.
+    pub fn hold(&self) -> Option<impl Sized> {
+        self.state.try_lock()
+    }
+}
+
+impl Hardware for Units {
+    fn lead(&mut self, endpoint: usize, to: Option<(u16, u64)>) -> bool {
+        let Some(&device) = self.devices.get(endpoint) else { return false };
+        // One that isn't attached has nothing to lose.
+        match detach(device) {
+            Ok(()) | Err(::iommu::Error::NotAttached { .. }) => {}
+            Err(_) => return false,
+        }
+        to.is_none_or(|(id, root)| attach(device, id, root, page_format()).is_ok())
+    }
+
+    fn flush(&mut self, id: u16, (at, bytes): (u64, u64), added: bool) -> bool {
+        let mut units = self.of_units.iter().filter(|(_, caches)| !added || *caches);
+        units.all(|(device, _)| flush(*device, id, at, bytes).is_ok())
+    }
+}
