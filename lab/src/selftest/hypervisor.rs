@@ -21,7 +21,7 @@ use exitless::{
     stream::Piece,
 };
 use ledger::{Counters, Reason};
-use plan::{OnReset, Plan, Policy, Vm};
+use plan::{GuestIommu, OnReset, Plan, Policy, Vm};
 use proto::End;
 use std::{
     ops::ControlFlow,
@@ -82,6 +82,7 @@ fn boot(cx: &Context, files: &Path) -> Result<String> {
         interrupts: Some(Policy::Direct),
         reset: OnReset::Stop,
         nested: true,
+        iommu: GuestIommu::None,
     };
     let plan = load::files(Plan::new(vec![vm]), Path::new(""))?;
     let image = BootImage::new(&plan)?;

@@ -130,7 +130,7 @@ fn a_part_that_isnt_clean_is_checked() {
     let (mut nest, mut v02, v01) = (Nest::new(), fresh(), hosts());
     let mut v = taken();
     assert!(nest.enter(&mut v02, &v01, &offer(), (AT, &InMemory::of(&v))).is_ok());
-    (v.clean, v.cr4) = (u64::MAX & !(1 << 5), v.cr4 | 1 << 12);
+    (v.clean, v.cr4) = (!(1 << 5), v.cr4 | 1 << 12);
     let why = nest.enter(&mut v02, &v01, &offer(), (AT, &InMemory::of(&v))).err();
     assert!(matches!(why, Some(I::Cr4(_))), "{why:?}");
 }
