@@ -5,22 +5,28 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+use core::cell::Cell;
 use paging::audit::Outline;
 use paging::{Access, Dma, Error, Flush, Memory, PageSize, Table};
 
 /// A table with its root.
 #[derive(Debug)]
-pub struct DmaTable(Table<Dma>);
+pub struct DmaTable {
+    table: Table<Dma>,
+    words: Cell<u64>,
+}
 
-/// Any memory.
-struct Any<'a>(&'a mut dyn Memory);
+/// Any memory, and how many of its words were read and written.
+struct Any<'a>(&'a mut dyn Memory, &'a Cell<u64>);
 
 impl Memory for Any<'_> {
     fn read(&self, pa: u64) -> u64 {
+        self.1.set(self.1.get() + 1);
         self.0.read(pa)
     }
 
     fn write(&mut self, pa: u64, value: u64) {
+        self.1.set(self.1.get() + 1);
         self.0.write(pa, value);
     }
 
@@ -36,17 +42,24 @@ impl Memory for Any<'_> {
 impl DmaTable {
     /// An empty table that uses pages up to `largest`.
     pub fn new(mem: &mut dyn Memory, format: Dma, largest: PageSize) -> Result<Self, Error> {
-        Table::new(&mut Any(mem), format, largest).map(DmaTable)
+        let words = Cell::new(0);
+        let table = Table::new(&mut Any(mem, &words), format, largest)?;
+        Ok(DmaTable { table, words })
     }
 
     /// Physical address of the root table.
     pub fn root(&self) -> u64 {
-        self.0.root()
+        self.table.root()
     }
 
     /// Its outline.
     pub fn outline(&self) -> Outline<Dma> {
-        self.0.outline()
+        self.table.outline()
+    }
+
+    /// How many words of it were read and written since this was last asked.
+    pub fn take_words(&mut self) -> u64 {
+        self.words.take()
     }
 
     /// As [`Table::map`].
@@ -58,16 +71,16 @@ impl DmaTable {
         len: u64,
         access: Access,
     ) -> Result<(), Error> {
-        self.0.map(&mut Any(mem), at, pa, len, access)
+        self.table.map(&mut Any(mem, &self.words), at, pa, len, access)
     }
 
     /// As [`Table::unmap`].
     pub fn unmap(&mut self, mem: &mut dyn Memory, at: u64, len: u64) -> Result<Flush, Error> {
-        self.0.unmap(&mut Any(mem), at, len)
+        self.table.unmap(&mut Any(mem, &self.words), at, len)
     }
 
     /// What was unmapped is flushed: as [`Flush::done`].
     pub fn reuse(mem: &mut dyn Memory, duty: Flush) {
-        duty.done(&mut Any(mem));
+        duty.done(&mut Any(mem, &Cell::new(0)));
     }
 }

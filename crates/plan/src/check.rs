@@ -87,6 +87,12 @@ impl<F> Plan<F> {
         if vm.iommu != GuestIommu::None && vm.devices.is_empty() {
             return error("iommu", Problem::NothingBehindIommu);
         }
+        let shared = vm.cpus.iter().find(|core| self.shares(**core) > 1);
+        if let (GuestIommu::Virtio, true, Some(core)) =
+            (vm.iommu, self.sidecores.is_empty(), shared)
+        {
+            return error("iommu", Problem::IommuShared(*core));
+        }
         let own = vm.iommu.functions();
         let slots = own + vm.devices.len() + vm.disks.len() + vm.interfaces.len();
         if slots > MAX_DEVICES {

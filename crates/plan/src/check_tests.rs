@@ -91,7 +91,12 @@ fn a_guest_s_own_iommu_has_a_device_and_a_place_on_the_bus() {
     let mut plan = two();
     (plan.vms[1].iommu, plan.vms[1].devices) = (GuestIommu::Virtio, vec![address(3)]);
     assert_eq!((plan.check(), plan.sidecore_of_iommu(1)), (Ok(()), None));
+    let core = plan.vms[1].cpus[0];
+    plan.vms[1].cpus.push(core);
+    let shared = plan.check().unwrap_err().to_string();
+    assert!(shared.contains(&format!("keep core {core} from the other vCPUs")), "{shared}");
     plan.sidecores = vec![7, 8];
+    assert_eq!(plan.check(), Ok(()));
     assert_eq!((plan.served_queues(), plan.sidecore_of_iommu(1)), (vec![0, 2], Some(1)));
 }
 

@@ -88,6 +88,11 @@ pub enum Problem {
         "nothing would be behind the VM's own IOMMU: it is for devices that the VM owns; name one under devices, such as [\"nvme0\"], or leave iommu out"
     )]
     NothingBehindIommu,
+    /// An IOMMU of the guest's own that exits serve, on a core that others share.
+    #[error(
+        "without a sidecore the VM's exits serve its own IOMMU, and that would keep core {0} from the other vCPUs there; give sidecores under [host], or the VM cores of its own"
+    )]
+    IommuShared(u32),
     /// A core that serves devices and is to run a guest.
     #[error(
         "core {core} is VM `{}`'s; a sidecore runs no guest, so give one of them another core", Shown(.by)

@@ -73,6 +73,12 @@ impl Domains {
         }
     }
 
+    /// How many words of tables were read and written since this was last asked: what requests
+    /// cost whoever does them.
+    pub fn take_words(&mut self) -> u64 {
+        self.own.iter_mut().map(|(_, table)| table.take_words()).sum()
+    }
+
     /// Id, root and outline of one.
     #[inline(never)]
     pub fn outline(&self, place: usize) -> Option<(u16, u64, Outline<Dma>)> {

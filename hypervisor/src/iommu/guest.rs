@@ -26,6 +26,19 @@ const MOST_FRAMES: u64 = 512;
 const FRAMES_EACH: u64 = 64;
 const FRAME_COVERS: u64 = 2 << 20;
 
+/// What a request costs, in bytes as a schedule charges them: the unit is waited for. And each
+/// word of a table that is read or written.
+const REQUEST_COST: u64 = 4096;
+const WORD_COST: u64 = 64;
+
+/// What was answered.
+#[derive(Clone, Copy, Default)]
+pub struct Answered {
+    pub requests: u32,
+    /// In bytes, as a schedule charges them.
+    pub cost: u64,
+}
+
 /// A guest's IOMMU.
 pub struct GuestIommu {
     state: Mutex<State>,
@@ -96,19 +109,32 @@ impl GuestIommu {
         self.last
     }
 
-    /// Serves up to so many requests of a queue in the guest's memory; `answered` counts them. None
-    /// is published.
+    /// Serves up to so many requests of a queue in the guest's memory, and none after those that
+    /// cost `enough`; `served` counts them. None is published.
+    #[inline(never)]
     pub fn serve(
         &self,
         queue: &mut Queue,
         window: &Window,
         accepted: u64,
-        most: u32,
-        answered: &mut u32,
+        (most, enough): (u32, u64),
+        served: &mut Answered,
     ) -> Result<(), Broken> {
         let State { device, domains, pool, units, chain } = &mut *self.state.lock();
-        let mut tables = Acting { domains, memory: pool, hardware: units };
-        viommu::serve(device, &mut tables, (queue, window, chain), accepted, most, answered)
+        while served.requests < most && served.cost < enough {
+            let before = served.requests;
+            let mut tables = Acting { domains, memory: &mut *pool, hardware: &mut *units };
+            let requests = &mut served.requests;
+            let (parts, next) = ((&mut *queue, window, &mut **chain), before + 1);
+            let done = viommu::serve(device, &mut tables, parts, accepted, next, requests);
+            let words = domains.take_words().saturating_mul(WORD_COST);
+            served.cost += u64::from(served.requests - before) * REQUEST_COST + words;
+            done?;
+            if served.requests == before {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Has something happen to it.

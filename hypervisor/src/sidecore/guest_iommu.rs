@@ -5,7 +5,7 @@
 //! when the driver kicked, and no more than the ring holds twice over: what a driver puts in later
 //! it kicks for later. The driver is told by an interrupt, if it wants one.
 
-use crate::iommu::guest::GuestIommu;
+use crate::iommu::guest::{Answered, GuestIommu};
 use crate::sidecore::entries;
 use crate::sidecore::port::{Order, Port, add};
 use crate::sidecore::signal::send;
@@ -14,8 +14,8 @@ use routing::calls::Caller;
 use virtqueue::{Broken, DEFAULT_SIZE, Queue};
 use window::Window;
 
-/// What a request costs, in bytes as the schedule charges it: the unit is waited for.
-pub const REQUEST_CHARGE: u64 = 4096;
+/// A piece of a turn ends behind the request with which it has cost so much.
+const PIECE: u64 = 32 << 10;
 /// Requests that are answered at one exit.
 const MOST_AT_AN_EXIT: u32 = 2 * DEFAULT_SIZE as u32;
 
@@ -26,17 +26,17 @@ pub struct IommuQueue {
 }
 
 impl IommuQueue {
-    /// Serves up to so many requests of the guest that has this memory; `answered` counts them, if
-    /// the queue turned out to be broken, too. None is published.
+    /// Serves up to so many requests of the guest that has this memory, as a piece of a turn;
+    /// `answered` counts them, if the queue turned out to be broken, too. None is published.
     pub fn serve(
         &mut self,
         window: &Window,
         accepted: u64,
         most: u32,
-        answered: &mut u32,
+        answered: &mut Answered,
     ) -> Result<(), Broken> {
         let Some(ring) = &mut self.ring else { return Ok(()) };
-        self.iommu.serve(ring, window, accepted, most, answered)
+        self.iommu.serve(ring, window, accepted, (most, PIECE), answered)
     }
 }
 
@@ -80,14 +80,14 @@ impl ByExit {
         if !self.order.may_access || port.is_broken(self.order.life) {
             return;
         }
-        let mut answered = 0;
-        let features = self.order.features;
-        let served = self.queue.serve(&self.window, features, MOST_AT_AN_EXIT, &mut answered);
-        let Some(ring) = &mut self.queue.ring else { return };
+        let mut answered = Answered::default();
+        let IommuQueue { iommu, ring: Some(ring) } = &mut self.queue else { return };
+        let most = (MOST_AT_AN_EXIT, u64::MAX);
+        let served = iommu.serve(ring, &self.window, self.order.features, most, &mut answered);
         ring.publish();
         let entry = port.vector(0).filter(|_| ring.wants_call());
         if let Some(counts) = port.counts(0) {
-            add(&counts.completed, answered.into());
+            add(&counts.completed, answered.requests.into());
         }
         if let Some(entry) = entry.and_then(|vector| entries::of(own, vector)) {
             self.caller.call(entry, send);

@@ -6,12 +6,12 @@
 //! ([`Piece::is_much`]).
 
 use crate::cpu::{PerCpu, rdtsc};
+use crate::iommu::guest::Answered;
 use crate::sidecore::backing::Behind;
 use crate::sidecore::balancer::Balancer;
 use crate::sidecore::controller::Driven;
 use crate::sidecore::counts::CoreCounts;
 use crate::sidecore::device::{Device, Kind};
-use crate::sidecore::guest_iommu::REQUEST_CHARGE;
 use crate::sidecore::movable::Moves;
 use crate::sidecore::places::Places;
 use crate::sidecore::port::add;
@@ -279,10 +279,10 @@ impl PollingCore {
             }
             Work::Iommu(served) => {
                 let Some(device) = self.devices.get(queue.device) else { return Ok(()) };
-                let (accepted, mut answered) = (device.order.features, 0);
+                let (accepted, mut answered) = (device.order.features, Answered::default());
                 let done = served.serve(&device.window, accepted, batch.requests, &mut answered);
-                let charge = u64::from(answered) * REQUEST_CHARGE;
-                *piece = Piece { asked: answered, completed: answered, charge, ..Piece::default() };
+                let Answered { requests: asked, cost: charge } = answered;
+                *piece = Piece { asked, completed: asked, charge, ..Piece::default() };
                 Ok(done?)
             }
             Work::Events => Ok(()),

@@ -1,7 +1,8 @@
 //! A load, and what each server made of it.
 
 use super::{
-    peer::{Back, Peer, Start},
+    peer::Peer,
+    start::{Back, Start},
     started::{LOAD_CORE, SERVER_CORE, Started, pinned as pinned_words},
 };
 use crate::server;

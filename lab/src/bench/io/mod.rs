@@ -8,6 +8,7 @@
 mod cell;
 mod output;
 mod peer;
+mod start;
 mod started;
 
 use super::{
@@ -17,7 +18,8 @@ use super::{
 use anyhow::{Result, bail};
 use cell::{Cell, Load, Programs, measure};
 use exitless::{arguments::between, context::Context, needs, say::say};
-use peer::{Back, Peer};
+use peer::Peer;
+use start::Back;
 
 /// What the daemon and other servers of vhost-user disks and networks cost, natively.
 #[derive(clap::Args, Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use super::{
     cell::{Cell, Figures},
-    peer::Back,
+    start::Back,
 };
 use crate::bench::show::{
     Block, Source, Table,

@@ -3,8 +3,13 @@
 //! No package has it. Built from Cloud Hypervisor's sources (`cargo build --release -p
 //! vhost_user_block`) and put on PATH, it is measured; else it is left out.
 
-use super::{Back, MEMORY, Start, full};
-use crate::{bench::io::started::Started, server::Server};
+use crate::{
+    bench::io::{
+        start::{Back, MEMORY, Start, full},
+        started::Started,
+    },
+    server::Server,
+};
 use anyhow::Result;
 use std::path::Path;
 

@@ -1,7 +1,12 @@
 //! The daemon: a disk for all clients, or a switch with both stations of a network.
 
-use super::{BYTES, Back, EXPORT, Start, full};
-use crate::{bench::io::started::Started, server::Server};
+use crate::{
+    bench::io::{
+        start::{BYTES, Back, EXPORT, Start, full},
+        started::Started,
+    },
+    server::Server,
+};
 use anyhow::{Result, bail};
 use std::fs;
 

@@ -4,9 +4,11 @@
 //! No package has it. Built from SPDK's sources (`./configure --with-vhost`) and put on PATH,
 //! `spdk_tgt` is measured; else it is left out.
 
-use super::{BYTES, Back, Start, full};
 use crate::{
-    bench::io::started::{SERVER_CORE, Started, raise},
+    bench::io::{
+        start::{BYTES, Back, Start, full},
+        started::{SERVER_CORE, Started, raise},
+    },
     server::Server,
 };
 use anyhow::Result;

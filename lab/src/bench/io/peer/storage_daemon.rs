@@ -1,7 +1,12 @@
 //! QEMU's storage daemon: one thread for the disk, and an export of it for each client.
 
-use super::{Back, EXPORT, MEMORY, Start, full};
-use crate::{bench::io::started::Started, server::Server};
+use crate::{
+    bench::io::{
+        start::{Back, EXPORT, MEMORY, Start, full},
+        started::Started,
+    },
+    server::Server,
+};
 use anyhow::Result;
 use std::{fs, path::Path};
 

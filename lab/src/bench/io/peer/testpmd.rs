@@ -2,9 +2,11 @@
 //! copies frames from the sender's memory to the receiver's, as a switch does, takes what comes at
 //! one port to the other, and looks at no address.
 
-use super::Start;
 use crate::{
-    bench::io::started::{LOAD_CORE, SERVER_CORE, Started, raise},
+    bench::io::{
+        start::Start,
+        started::{LOAD_CORE, SERVER_CORE, Started, raise},
+    },
     server::Server,
 };
 use anyhow::Result;
