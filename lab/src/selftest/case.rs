@@ -305,6 +305,8 @@ pub struct Strange {
     pub memory: u64,
     /// It has an IOMMU.
     pub iommu: bool,
+    /// The hypervisor gets a plan.
+    pub image: bool,
     /// More of QEMU's arguments.
     pub arguments: &'static [&'static str],
 }

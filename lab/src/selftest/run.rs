@@ -365,17 +365,25 @@ fn machine(
             machine.memory = strange.memory << 30;
             machine.iommu = machine.iommu.filter(|_| strange.iommu);
             machine.extra = strange.arguments.iter().map(Into::into).collect();
+            if !strange.image {
+                machine.boot = without_image(cx)?;
+            }
         }
         Special::OneCore => machine.cpus = 1,
         Special::Memory(mib) => machine.memory = mib << 20,
         Special::NoImage(model) => {
             machine.cpu = model.to_owned();
-            let (kernel, initrd, cmdline) = (cx.hypervisor()?.to_owned(), None, String::new());
-            machine.boot = Boot::Bare { kernel, initrd, cmdline };
+            machine.boot = without_image(cx)?;
         }
         _ => {}
     }
     Ok((machine, None))
+}
+
+/// The hypervisor alone.
+fn without_image(cx: &Context) -> Result<Boot> {
+    let (kernel, initrd, cmdline) = (cx.hypervisor()?.to_owned(), None, String::new());
+    Ok(Boot::Bare { kernel, initrd, cmdline })
 }
 
 /// QEMU's arguments for its monitor.

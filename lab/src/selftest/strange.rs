@@ -6,7 +6,8 @@ use super::cases::{case, guest};
 use plan::Policy;
 
 /// As the usual one.
-pub const USUAL: Strange = Strange { cpus: 3, cpu: "max", memory: 1, iommu: true, arguments: &[] };
+pub const USUAL: Strange =
+    Strange { cpus: 3, cpu: "max", memory: 1, iommu: true, image: true, arguments: &[] };
 
 /// Two sockets, each with memory of its own, a second root bus at the second, and nothing of a PC's
 /// that a server may lack.
@@ -56,8 +57,11 @@ const MOST_MEMORY: Strange = Strange {
     ],
     ..USUAL
 };
+/// The firmware of this machine has its tables in the last page of memory, where QEMU puts the end
+/// of a boot image, too.
 const NO_PM_TIMER: Strange = Strange {
     iommu: false,
+    image: false,
     arguments: &["-machine", "microvm,acpi=on,pcie=on,ioapic2=on"],
     ..USUAL
 };
