@@ -113,6 +113,9 @@ impl Connection {
         self.front.set_vring_call(ring, &call)?;
         self.front.set_vring_kick(ring, &kick)?;
         self.front.set_vring_enable(ring, true)?;
+        // The answer comes behind all that: a server whose thread for messages has no core while
+        // this one polls has started the ring.
+        self.front.get_features()?;
         Ok(Told { kick, call, kicks: 0 })
     }
 }

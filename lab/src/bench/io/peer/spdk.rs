@@ -51,7 +51,7 @@ pub fn disk(start: &Start<'_>) -> Result<Started> {
     fs::write(&file, config.to_string())?;
     let mut command = Command::new(PROGRAM);
     command.args(["--cpumask", &format!("[{SERVER_CORE}]"), "--no-huge", "--no-pci"]);
-    command.args(["--mem-size", "512", "--config"]).arg(&file);
+    command.args(["--mem-size", "2048", "--config"]).arg(&file);
     command.arg("--rpc-socket").arg(&calls).arg("-S").arg(start.folder).stdout(Stdio::null());
     let server = Server::until(command, || sockets.iter().all(|socket| socket.exists()))?;
     raise(start.wrap, server.id(), REACTOR)?;
