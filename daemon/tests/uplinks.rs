@@ -4,15 +4,14 @@
 #[allow(dead_code, reason = "the other tests have the rest")]
 mod front_end {
     pub mod daemon;
+    pub mod interface;
     pub mod station;
     pub mod wire;
 }
 
-use daemon_os::{Mapping, Outgoing, Packets};
 use front_end::daemon::Daemon;
+use front_end::interface::{Interface, Peer, bring_up, ip, mac, make_pair, names, wait_until_up};
 use front_end::station::Station;
-use front_end::wire::LIMIT;
-use rustix::event::{PollFd, PollFlags, poll};
 use std::process::Command;
 
 /// VIRTIO_NET_F_CSUM, HOST_TSO4; GUEST_CSUM, GUEST_TSO4.
@@ -20,53 +19,6 @@ const SENDS: u64 = 1 | 1 << 11;
 const TAKES: u64 = 1 << 1 | 1 << 7;
 const HEADERS: usize = 54;
 const FAR: [u8; 6] = [2, 0xfa, 0, 0, 0, 1];
-
-/// An interface of the test's own, gone with it.
-struct Interface(String);
-
-impl Drop for Interface {
-    fn drop(&mut self) {
-        let _ = Command::new("ip").args(["link", "delete", &self.0]).status();
-    }
-}
-
-fn ip(arguments: &[&str]) {
-    let status = Command::new("ip").args(arguments).status().expect("it runs");
-    assert!(status.success(), "{arguments:?}");
-}
-
-/// Names that no other test has.
-fn names(letter: char) -> (String, String) {
-    let own = std::process::id() % 100_000;
-    (format!("exio{letter}{own}"), format!("exip{letter}{own}"))
-}
-
-/// The interface comes up, and the host says nothing there by itself.
-fn bring_up(name: &str) {
-    let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
-    ip(&["link", "set", name, "up"]);
-}
-
-/// Waits until it takes frames: the kernel drops them between the carrier's coming and its notice
-/// of that.
-fn wait_until_up(name: &str) {
-    let path = format!("/sys/class/net/{name}/operstate");
-    while std::fs::read_to_string(&path).expect("it is there").trim() != "up" {
-        std::thread::yield_now();
-    }
-    // Behind what set that: both need the same lock.
-    ip(&["link", "set", name, "up"]);
-}
-
-/// Two interfaces that lead to each other, which take frames.
-fn make_pair((near, far): &(String, String)) -> Interface {
-    ip(&["link", "add", near, "type", "veth", "peer", "name", far]);
-    let pair = Interface(near.clone());
-    bring_up(near);
-    bring_up(far);
-    wait_until_up(near);
-    pair
-}
 
 const HOST: &str = "[host]\ncontrol = \"control\"\n";
 
@@ -81,51 +33,6 @@ fn networks(out: &str) -> String {
     let any = "[network.any]\nsocket = \"any\"\nswitch = \"lan\"\n";
     let all = network("a", 1, "") + &network("b", 2, "vlan = 7\n") + any;
     all + &format!("[uplink.lan]\n{out}\n")
-}
-
-fn mac(number: u8) -> [u8; 6] {
-    [2, 0, 0, 0, 0, number]
-}
-
-/// The other side of a way out.
-struct Peer {
-    packets: Packets,
-    came: Vec<Vec<u8>>,
-}
-
-impl Peer {
-    fn at(name: &str) -> Peer {
-        wait_until_up(name);
-        Self::at_once(name)
-    }
-
-    /// The same, whether or not the interface takes frames.
-    fn at_once(name: &str) -> Peer {
-        Peer { packets: Packets::open(name).expect("an interface"), came: Vec::new() }
-    }
-
-    /// The next frame that is from one of the test's addresses, behind its header.
-    fn receive(&mut self) -> Vec<u8> {
-        loop {
-            if !self.came.is_empty() {
-                return self.came.remove(0);
-            }
-            let mut waits = [PollFd::new(&self.packets, PollFlags::IN)];
-            assert_eq!(poll(&mut waits, Some(&LIMIT)), Ok(1), "no frame came");
-            let count = self.packets.receive().expect("it is up");
-            let came = (0..count).map(|at| self.packets.came(at).to_vec());
-            self.came.extend(came.filter(|bytes| bytes.get(18..23) == Some(&mac(0)[..5])));
-        }
-    }
-
-    fn send(&mut self, header: &[u8; 12], frame: &[u8]) {
-        let memory = Mapping::anonymous(4096).expect("memory");
-        let all = memory.span().expect("all of it");
-        all.write(0, frame).expect("inside");
-        // In two parts, as frames at the end of a switch's memory are.
-        let parts = [all.sub(0, 20), all.sub(20, frame.len() as u64 - 20)].map(Option::unwrap);
-        self.packets.send(&[Outgoing { header: *header, parts }]);
-    }
 }
 
 fn sum(bytes: &[u8], from: u32) -> u32 {

@@ -1,7 +1,7 @@
 //! The controller: operations in, completions out. How it starts and stops is in `phase`.
 
 use arrayvec::ArrayVec;
-use blk::{Backend, Completion, Failure, Operation, PIECE_DATA, Submitted, Token};
+use blk::{Completion, Failure, Operation, PIECE_DATA, Submitted, Token};
 use window::Span;
 
 use crate::bounce::Bounces;
@@ -35,19 +35,6 @@ pub struct Statistics {
     pub strays: u64,
     /// Resets because something was wrong.
     pub resets: u64,
-}
-
-/// What a disk on it can do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Abilities {
-    /// Bytes of a block.
-    pub block: u32,
-    /// Discards are possible.
-    pub discards: bool,
-    /// Zeroes can be written without data.
-    pub zeroes: bool,
-    /// Nothing can be written at all.
-    pub protected: bool,
 }
 
 /// A controller and its disks.
@@ -127,17 +114,6 @@ impl<R: Registers> Controller<R> {
         self.namespace.as_ref()
     }
 
-    /// What disks can do, once that is known.
-    pub fn abilities(&self) -> Option<Abilities> {
-        let (traits, namespace) = (self.traits?, self.namespace?);
-        Some(Abilities {
-            block: namespace.block(),
-            discards: traits.deallocates,
-            zeroes: traits.zeroes,
-            protected: namespace.protected,
-        })
-    }
-
     /// What happened so far.
     pub fn statistics(&self) -> &Statistics {
         &self.statistics
@@ -146,11 +122,6 @@ impl<R: Registers> Controller<R> {
     /// Operations that wait for the controller, by their commands.
     pub fn under_way(&self) -> usize {
         self.slots.used()
-    }
-
-    /// The back end of a disk. Its completions come by [`Self::poll`].
-    pub fn disk(&mut self, number: u16) -> Disk<'_, R> {
-        Disk { controller: self, number }
     }
 
     /// The next operation of any disk that ended, with the disk's number.
@@ -199,7 +170,12 @@ impl<R: Registers> Controller<R> {
 
     /// Asks for an operation of a disk.
     #[inline]
-    fn submit(&mut self, disk: u16, token: Token, operation: Operation<'_>) -> Submitted {
+    pub(crate) fn submit(
+        &mut self,
+        disk: u16,
+        token: Token,
+        operation: Operation<'_>,
+    ) -> Submitted {
         match self.phase {
             Phase::Running => {}
             Phase::Dead | Phase::ShuttingDown { .. } | Phase::ShutDown => {
@@ -432,24 +408,5 @@ fn outcome(code: u16) -> Result<(), Failure> {
         // Generic: Invalid Command Opcode.
         1 => Err(Failure::Unsupported),
         _ => Err(Failure::Io),
-    }
-}
-
-/// One of the controller's disks, as a back end.
-#[derive(Debug)]
-pub struct Disk<'a, R> {
-    controller: &'a mut Controller<R>,
-    number: u16,
-}
-
-impl<R: Registers> Backend for Disk<'_, R> {
-    #[inline]
-    fn submit(&mut self, token: Token, operation: Operation<'_>) -> Submitted {
-        self.controller.submit(self.number, token, operation)
-    }
-
-    /// Nothing: [`Controller::poll`] has the completions of all disks.
-    fn poll(&mut self) -> Option<Completion> {
-        None
     }
 }

@@ -41,6 +41,7 @@ extern crate alloc;
 mod bounce;
 mod command;
 mod controller;
+mod disk;
 mod fault;
 mod identify;
 mod memory;
@@ -51,7 +52,8 @@ mod registers;
 mod ring;
 mod slots;
 
-pub use controller::{Abilities, Controller, Disk, Statistics};
+pub use controller::{Controller, Statistics};
+pub use disk::{Abilities, Disk};
 pub use fault::{Fault, Unfit};
 pub use identify::Namespace;
 pub use memory::BYTES as MEMORY;

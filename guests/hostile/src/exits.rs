@@ -72,10 +72,12 @@ pub fn refused(_: &str, _: &Boot) {
     }
 }
 
-/// LIDT of the table that is there, and a store to it.
+/// LIDT of the table that is there, and a store to it. With an exit before: on a shared core a vCPU
+/// may be in injection mode, in which neither exits, from a switch to its next exit.
 pub fn table(_: &str, _: &Boot) {
     cpu::enable_interrupts();
-    for _ in 0..STORM / 4 {
+    for i in 0..STORM / 4 {
+        cpu::cpuid(i);
         idt::load();
         idt::write_gate(idt::arena(0), VECTOR, idt::gate(VECTOR, true));
     }

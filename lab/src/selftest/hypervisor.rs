@@ -6,25 +6,17 @@
 //! two more at the most. What interrupts there are is a matter of time, so that counts are judged
 //! by what the hypervisor says it had.
 
-use super::{names::named, tally::Tally};
+use super::{
+    alone::{self, tail},
+    names::named,
+    tally::Tally,
+};
 use crate::{cmdline::LINUX, summary::Summary};
 use anyhow::{Context as _, Result, bail};
-use exitless::{
-    boot_image::BootImage,
-    context::Context,
-    load,
-    machine::Machine,
-    recipe,
-    report::Report,
-    say::plain,
-    session::{self, Framing, Seen, Setup},
-    stream::Piece,
-};
+use exitless::{context::Context, recipe, say::plain};
 use ledger::{Counters, Reason};
-use plan::{GuestIommu, OnReset, Plan, Policy, Vm};
-use proto::End;
+use plan::{GuestIommu, OnReset, Policy, Vm};
 use std::{
-    ops::ControlFlow,
     path::Path,
     time::{Duration, Instant},
 };
@@ -84,28 +76,8 @@ fn boot(cx: &Context, files: &Path) -> Result<String> {
         nested: true,
         iommu: GuestIommu::None,
     };
-    let plan = load::files(Plan::new(vec![vm]), Path::new(""))?;
-    let image = BootImage::new(&plan)?;
-    let machine = Machine::exitless(cx.hypervisor()?, &image.path(), &plan, Vec::new())?;
-    let command = machine.command(cx)?;
-    let setup = Setup { command, framing: Framing::Frames, timeout: Some(PATIENCE), typed: None };
-    let (mut report, mut console) = (Report::new(["hypervisor"]), Vec::new());
-    let ended = session::run(setup, cx, |seen| {
-        match seen {
-            Seen::Said(Piece::Console { bytes, .. }) => console.extend_from_slice(bytes),
-            Seen::Said(Piece::Record(record)) => report.see(&record),
-            _ => {}
-        }
-        Ok(ControlFlow::Continue(()))
-    })?;
-    let console = String::from_utf8_lossy(&console);
-    if let Some(failure) = report.failure(&ended) {
-        bail!("{failure}; the console's end: {}", tail(&console));
-    }
+    let (report, console) = alone::hear(cx, vm, Vec::new(), PATIENCE)?;
     let vm = report.vms.first().context("there is a VM")?;
-    if vm.end != Some(End::PowerOff) {
-        bail!("it ended as {:?}; the console's end: {}", vm.end, tail(&console));
-    }
     let (passes, findings) = (report.audit.passes, report.audit.findings);
     if passes == 0 || findings > 0 {
         bail!("the host looked over its tables {passes} times, and found {findings} wrong");
@@ -147,11 +119,6 @@ fn judge(console: &str, counters: &Counters) -> Result<String> {
     Ok(format!(
         "{told} exits of its guests, {each:.2} of ours each, with what {interrupts} interrupts took"
     ))
-}
-
-fn tail(console: &str) -> String {
-    let lines: Vec<&str> = console.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
-    lines[lines.len().saturating_sub(4)..].join(" | ")
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 //! the consoles and the log; a case that hangs is stopped and fails. The same kernel runs on the
 //! bare machine too: what it asserts there is what guests must see.
 
+mod alone;
 mod amd_vi;
 mod boots;
 pub mod case;

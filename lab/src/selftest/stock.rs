@@ -11,7 +11,7 @@
 
 mod firmware;
 
-use super::{names::named, source::Source, suite::Suite, tally::Tally};
+use super::{alone::tail, names::named, source::Source, suite::Suite, tally::Tally};
 use crate::{
     cmdline::LINUX,
     server::{self, Server},
@@ -398,11 +398,6 @@ fn judge(console: &str) -> Result<String> {
 
 fn pairs(line: &str) -> HashMap<&str, &str> {
     line.split_whitespace().filter_map(|word| word.split_once('=')).collect()
-}
-
-fn tail(console: &str) -> String {
-    let lines: Vec<&str> = console.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
-    lines[lines.len().saturating_sub(4)..].join(" | ")
 }
 
 #[cfg(test)]

@@ -5,29 +5,18 @@
 //! Guarantees: the table in the docs is what the last whole run saw; nobody types it.
 
 use super::{
+    alone::{self, tail},
     names::named,
     tally::Tally,
     workers::{AT_ONCE, side_by_side},
 };
 use crate::{cmdline::LINUX, document, summary::Summary};
 use anyhow::{Context as _, Result, bail};
-use exitless::{
-    boot_image::BootImage,
-    context::Context,
-    load,
-    machine::{Disk, Machine},
-    recipe,
-    report::Report,
-    say::plain,
-    session::{self, Ended, Framing, Seen, Setup},
-    stream::Piece,
-};
-use plan::{OnReset, Plan, Size, Vm};
-use proto::End;
+use exitless::{context::Context, machine::Disk, recipe, say::plain};
+use plan::{OnReset, Size, Vm};
 use std::{
     collections::HashMap,
     fs,
-    ops::ControlFlow,
     path::{Path, PathBuf},
     process::Command,
     sync::{Mutex, PoisonError},
@@ -150,30 +139,7 @@ fn boot(cx: &Context, files: &Path, shape: Shape) -> Result<()> {
         nested: false,
         iommu: plan::GuestIommu::None,
     };
-    let plan = load::files(Plan::new(vec![vm]), Path::new(""))?;
-    let image = BootImage::new(&plan)?;
-    let machine =
-        Machine::exitless(cx.hypervisor()?, &image.path(), &plan, vec![Disk::File(disk)])?;
-    let command = machine.command(cx)?;
-    let setup = Setup { command, framing: Framing::Frames, timeout: Some(PATIENCE), typed: None };
-    let (mut report, mut console) = (Report::new(["linux"]), Vec::new());
-    let ended = session::run(setup, cx, |seen| {
-        match seen {
-            Seen::Said(Piece::Console { bytes, .. }) => console.extend_from_slice(bytes),
-            Seen::Said(Piece::Record(record)) => report.see(&record),
-            _ => {}
-        }
-        Ok(ControlFlow::Continue(()))
-    })?;
-    let console = String::from_utf8_lossy(&console);
-    if let Some(failure) = report.failure(&ended) {
-        bail!("{failure}; the console's end: {}", tail(&console));
-    }
-    if !matches!(ended, Ended::Exited { .. })
-        || report.vms.first().and_then(|vm| vm.end.as_ref()) != Some(&End::PowerOff)
-    {
-        bail!("it didn't power itself off; the console's end: {}", tail(&console));
-    }
+    let (_, console) = alone::hear(cx, vm, vec![Disk::File(disk)], PATIENCE)?;
     judge(&console, shape, &sum)
 }
 
@@ -223,11 +189,6 @@ fn judge(console: &str, shape: Shape, sum: &str) -> Result<()> {
         bail!("it rebooted {reboots} times");
     }
     Ok(())
-}
-
-fn tail(console: &str) -> String {
-    let lines: Vec<&str> = console.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
-    lines[lines.len().saturating_sub(4)..].join(" | ")
 }
 
 /// The table, as Markdown.

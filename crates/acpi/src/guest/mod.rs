@@ -1,8 +1,8 @@
 //! The tables a guest gets: hardware-reduced ACPI, one block at a fixed place.
 //!
 //! The guest is told of its vCPUs, one I/O APIC, the PM timer, a PCI bus without INTx lines, a
-//! serial port, its own IOMMU if it has one, and how to switch off and reset. It isn't told of anything it can't use: no PIC,
-//! PIT, HPET, SCI or FACS.
+//! serial port, its own IOMMU if it has one, and how to switch off and reset. It isn't told of
+//! anything it can't use: no PIC, PIT, HPET, SCI or FACS.
 
 mod dsdt;
 mod viot;

@@ -4,6 +4,7 @@
 //! sentence that names it; nothing has run by then.
 
 mod functions;
+mod identity;
 
 use crate::cpu::PerCpu;
 use crate::cpu::vendor::{Start, VirtualCpu};
@@ -42,6 +43,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use delivery::{LocalApic, Mode};
 use functions::{Functions, Made};
+use identity::identity;
 use ledger::Page;
 use loader::{EntryMode, GuestMachine, Load, MemoryRegion, RegionKind};
 use paging::Access;
@@ -51,7 +53,7 @@ use proto::{Policy, Record};
 use routing::calls::PARAVIRTUAL_SEGMENT;
 use spin::Mutex;
 use virtual_pc::cpuid::efer_offered;
-use virtual_pc::msr::{Identity, Msrs, Vendor};
+use virtual_pc::msr::Msrs;
 
 const LOW_MEMORY_END: u64 = virtual_pc::bios_data::EXTENSION_AT;
 const MIB: u64 = 1 << 20;
@@ -425,27 +427,4 @@ fn start(load: &Load) -> Start {
         selectors: (loader::CODE_SELECTOR, loader::DATA_SELECTOR),
         registers: (e.rax, e.rbx, e.rsi),
     }
-}
-
-/// Facts of this machine that its guests are told.
-fn identity(svm: bool) -> Identity {
-    let id = raw_cpuid::CpuId::new();
-    let intel = id.get_vendor_info().is_some_and(|v| v.as_str() == "GenuineIntel");
-    Identity {
-        vendor: if intel { Vendor::Intel } else { Vendor::Amd },
-        physical_bits: physical_cpuid(0x8000_0008, 0).eax as u8,
-        microcode: 0,
-        arch_capabilities: arch_capabilities(),
-        lfence_serializes: false,
-        svm,
-    }
-}
-
-/// ARCH_CAPABILITIES of the CPU, if it has it.
-fn arch_capabilities() -> Option<u64> {
-    const ARCH_CAPABILITIES: u32 = 0x10A;
-    let told = physical_cpuid(0, 0).eax >= 7 && physical_cpuid(7, 0).edx >> 29 & 1 != 0;
-    // SAFETY: CPUID says that the register exists (SDM vol. 2, CPUID leaf 7); reading changes
-    // nothing.
-    told.then(|| unsafe { cpu::msr::read(ARCH_CAPABILITIES) })
 }

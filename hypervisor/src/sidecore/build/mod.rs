@@ -4,47 +4,39 @@
 //! `sidecore_of_disk`. Everything is made here, on core 0, before any guest runs; afterwards
 //! nothing is allocated. The errors are sentences, or their ends.
 
+mod devices;
+
 use crate::cpu;
 use crate::iommu::guest::GuestIommu;
-use crate::memory::{PAGE, allocate};
 use crate::pci::Pci;
-use crate::sidecore::backing::Backing;
 use crate::sidecore::controller::Driven;
 use crate::sidecore::counts::CoreCounts;
-use crate::sidecore::device::{Device, Interface, Kind};
-use crate::sidecore::disk;
 use crate::sidecore::entries;
-use crate::sidecore::guest_iommu::{ByExit, IommuQueue};
+use crate::sidecore::guest_iommu::ByExit;
 use crate::sidecore::listeners::Listener;
 use crate::sidecore::movable::{Movable, Moves, Rule};
 use crate::sidecore::moving;
 use crate::sidecore::places::Places;
 use crate::sidecore::polling_core::PollingCore;
-use crate::sidecore::port::{Order, Port};
-use crate::sidecore::queue::{CoreSwitch, Queues, ServedQueue, Work};
-use crate::sidecore::signal::Signal;
+use crate::sidecore::port::Port;
+use crate::sidecore::queue::{CoreSwitch, Queues};
 use crate::sidecore::uplink::Uplink;
 use crate::sidecore::views::span;
 use ::iommu::Bdf;
-use ::sidecore::{Delay, Place, Schedule, Share, cores_at_a_time};
+use ::sidecore::{Place, Schedule, Share, cores_at_a_time};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use blk::Server;
 use core::ops::Range;
-use net::{Mac, Rate, Switch, Vlan};
-use plan::{Control, Limit, Moving};
+use net::Switch;
+use plan::{Limit, Moving};
 use proto::ServedDevice;
 use virtio_pci::Kind as FunctionKind;
 use window::Window;
 
 /// How long a switch knows what it learned, in nanoseconds (IEEE 802.1Q recommends 300 s).
 const AGEING: u64 = 300_000_000_000;
-/// What a rate lets through at once: as much as it does in a hundredth of a second, or a few of the
-/// largest frames.
-const BURST: (u64, u64) = (100, 256 << 10);
-
 /// The sidecores of the machine.
 pub struct Sidecores {
     cores: Vec<PollingCore>,
@@ -243,184 +235,6 @@ impl Sidecores {
         Ok(())
     }
 
-    /// Makes the next of the plan's disks. `content` is what it holds at first.
-    #[cold]
-    pub fn disk(
-        &mut self,
-        owner: Owner<'_>,
-        disk: &plan::Disk,
-        content: &[u8],
-    ) -> Result<Virtual, String> {
-        let place = self.disks.pop().ok_or("no sidecore serves it")?;
-        let (backing, abilities) = match disk.part() {
-            Some((part, _)) => {
-                let core = self.cores.get_mut(place).ok_or("no sidecore serves it")?;
-                disk::cut(core, disk, part, owner.runs)?
-            }
-            None => disk::backing(disk, content)?,
-        };
-        let config = disk::config(disk, &abilities)?;
-        let shape = Shape {
-            kind: FunctionKind::Block,
-            features: config.features().bits(),
-            queues: disk.queues,
-            config: Box::new(config.config_bytes()),
-        };
-        let work = |queue| Work::Requests(Box::new(Server::new(config, queue)));
-        self.add(place, owner, Kind::Disk(backing), shape, (disk.control, &work))
-    }
-
-    /// Makes a network interface, at the port of the switch that it names.
-    #[cold]
-    pub fn interface(
-        &mut self,
-        owner: Owner<'_>,
-        interface: &plan::Interface,
-    ) -> Result<Virtual, String> {
-        let mut switches = self.switches.iter();
-        let found = switches.find(|(name, ..)| *name == interface.switch);
-        let &(_, place, switch) = found.ok_or("no sidecore serves its switch")?;
-        let parameters = net::Parameters {
-            mac: Mac(interface.mac.0),
-            mtu: interface.mtu,
-            pairs: interface.queues,
-            ..net::Parameters::default()
-        };
-        let config = net::Config::new(parameters).map_err(|error| error.to_string())?;
-        let rate = interface.rate.map(|rate| {
-            let (part, least) = BURST;
-            Rate { bytes_per_second: rate, burst: (rate / part).max(least) }
-        });
-        let vlan = Vlan::Access(interface.vlan.unwrap_or(0));
-        let plan = net::Plan { vlan, rate, ..net::Plan::default() };
-        let core = self.cores.get_mut(place).ok_or("no sidecore serves its switch")?;
-        let device = core.devices.len();
-        let on = core.queues.switches.get_mut(switch).ok_or("no sidecore serves its switch")?;
-        let number = on.switch.add(config, plan).map_err(|error| error.to_string())?;
-        on.devices.push(Some(device));
-        let shape = Shape {
-            kind: FunctionKind::Net,
-            features: config.features().bits(),
-            queues: config.queues() as u16,
-            config: Box::new(config.config_bytes(parameters.mac, true)),
-        };
-        let kind = Kind::Interface(Interface { switch, number, config, started: false });
-        let work = |_| Work::Frames(switch, number);
-        let control = Control { kicks: interface.kicks, ..Control::default() };
-        self.add(place, owner, kind, shape, (control, &work))
-    }
-
-    /// Makes the guest's own IOMMU, which its VM's exits serve where there is no sidecore.
-    #[cold]
-    pub fn iommu(
-        &mut self,
-        owner: Owner<'_>,
-        iommu: &'static GuestIommu,
-        place: Option<usize>,
-    ) -> Result<Virtual, String> {
-        let shape = Shape {
-            kind: FunctionKind::Iommu,
-            features: viommu::FEATURES,
-            queues: plan::GuestIommu::Virtio.queues() as u16,
-            config: Box::new(viommu::config(iommu.last())),
-        };
-        let made = match place {
-            Some(place) => {
-                let work = |queue| match queue {
-                    0 => Work::Iommu(Box::new(IommuQueue { iommu, ring: None })),
-                    _ => Work::Events,
-                };
-                self.add(place, owner, Kind::Iommu, shape, (Control::default(), &work))?
-            }
-            None => {
-                let count = usize::from(shape.queues);
-                let (function, entries) = place_of(count)?;
-                let port = Box::leak(Box::new(Port::new(self.listeners, usize::MAX, count, true)));
-                let mut turns = (self.listeners.len()..).map_while(entries::turn);
-                let caller = turns.find_map(|turn| turn.caller());
-                let caller = caller.ok_or("a VM's turns were taken")?;
-                let by_exit = Some(Box::new(ByExit::new(iommu, owner.memory, caller)));
-                Virtual { function, entries, port, notify: None, shape, iommu: None, by_exit }
-            }
-        };
-        Ok(Virtual { iommu: Some(iommu), ..made })
-    }
-
-    /// Has the core at this place serve a device, with the work of each of its queues, and what is
-    /// different about it.
-    #[cold]
-    fn add(
-        &mut self,
-        place: usize,
-        owner: Owner<'_>,
-        kind: Kind,
-        shape: Shape,
-        (control, work): (Control, &dyn Fn(u16) -> Work),
-    ) -> Result<Virtual, String> {
-        let count = usize::from(shape.queues);
-        let movable = self.number(place, &kind);
-        if let Some(number) = movable {
-            moving::make_room(&mut self.cores, place, number, kind.switch(), count);
-        }
-        let core = self.cores.get_mut(place).ok_or("no sidecore serves it")?;
-        let first = core.queues.all.len();
-        let (function, entries) = place_of(count)?;
-        let port = Port::new(self.listeners, place, count, control.kicks);
-        let port: &'static Port = Box::leak(Box::new(port));
-        if let Some(movable) = movable.and_then(|number| self.movables.get_mut(number)) {
-            movable.add(port, count);
-        }
-        let device = core.devices.len();
-        for index in 0..shape.queues {
-            let (work, signal) = (work(index), Signal::new(control.coalesce));
-            let (index, kicks) = (index.into(), control.kicks);
-            let ticks = ticks(control.latency_us);
-            let delay = (ticks > 0).then(|| Delay::new(ticks));
-            let given_up = false;
-            let queue = ServedQueue { device, index, work, signal, kicks, delay, given_up };
-            core.queues.all.push(Some(queue));
-        }
-        core.devices.push(Some(Device {
-            port,
-            name: String::leak(owner.name.into()),
-            vm: owner.vm,
-            which: owner.which,
-            window: owner.memory,
-            kind,
-            entries: entries.clone(),
-            queues: first..first + count,
-            order: Order::default(),
-            told: Default::default(),
-            told_move: Default::default(),
-            movable,
-        }));
-        let page = || allocate(PAGE, PAGE).ok_or("no memory is left for its notify page");
-        let notify = if control.kicks { None } else { Some(page()?) };
-        Ok(Virtual { function, entries, port, notify, shape, iommu: None, by_exit: None })
-    }
-
-    /// The number that a device goes by when it moves: of its own, or its switch's; none if it
-    /// can't.
-    fn number(&mut self, own: usize, kind: &Kind) -> Option<usize> {
-        if matches!(self.rule, Rule::Never) {
-            return None;
-        }
-        let next = self.movables.len();
-        let number = match kind {
-            Kind::Disk(Backing::Ram(_) | Backing::Null(_)) => next,
-            Kind::Disk(Backing::Part(..)) => return None,
-            Kind::Interface(interface) => {
-                *self.moving.get_mut(interface.switch)?.get_or_insert(next)
-            }
-            // It is the VM's, as its exits are: it stays.
-            Kind::Iommu => return None,
-        };
-        if number == next {
-            self.movables.push(Movable::new(own));
-        }
-        Some(number)
-    }
-
     /// Every device is there: room is made for the turns of their queues, and controllers may reach
     /// their VMs' memory.
     #[cold]
@@ -459,15 +273,6 @@ impl Sidecores {
             cpu::run_on(core.core.index, enter, core as *mut PollingCore as usize);
         }
     }
-}
-
-/// A new paravirtual function's id, and its entries: of the configuration and of so many queues.
-#[cold]
-fn place_of(queues: usize) -> Result<(Bdf, Range<u16>), String> {
-    let many = "there are too many paravirtual functions";
-    let first = entries::allocate(queues + 1).ok_or(many)?;
-    let function = entries::new_function().ok_or(many)?;
-    Ok((function, first..first + 1 + queues as u16))
 }
 
 /// Ticks of the TSC in so many microseconds.

@@ -1,0 +1,57 @@
+//! A VM that is the only one, heard to its end.
+//!
+//! Guarantees: what is given is of a run in which nothing failed, and at whose end the VM powered
+//! itself off.
+
+use anyhow::{Result, bail};
+use exitless::{
+    boot_image::BootImage,
+    context::Context,
+    load,
+    machine::{Disk, Machine},
+    report::Report,
+    session::{self, Ended, Framing, Seen, Setup},
+    stream::Piece,
+};
+use plan::{Plan, Vm};
+use proto::End;
+use std::{ops::ControlFlow, path::Path, time::Duration};
+
+/// Runs it for so long at most. Gives the host's report, and what its console said.
+pub fn hear(
+    cx: &Context,
+    vm: Vm<String>,
+    disks: Vec<Disk>,
+    patience: Duration,
+) -> Result<(Report, String)> {
+    let mut report = Report::new([vm.name.as_str()]);
+    let plan = load::files(Plan::new(vec![vm]), Path::new(""))?;
+    let image = BootImage::new(&plan)?;
+    let machine = Machine::exitless(cx.hypervisor()?, &image.path(), &plan, disks)?;
+    let command = machine.command(cx)?;
+    let setup = Setup { command, framing: Framing::Frames, timeout: Some(patience), typed: None };
+    let mut console = Vec::new();
+    let ended = session::run(setup, cx, |seen| {
+        match seen {
+            Seen::Said(Piece::Console { bytes, .. }) => console.extend_from_slice(bytes),
+            Seen::Said(Piece::Record(record)) => report.see(&record),
+            _ => {}
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    let console = String::from_utf8_lossy(&console).into_owned();
+    if let Some(failure) = report.failure(&ended) {
+        bail!("{failure}; the console's end: {}", tail(&console));
+    }
+    let end = report.vms.first().and_then(|vm| vm.end.as_ref());
+    if !matches!(ended, Ended::Exited { .. }) || end != Some(&End::PowerOff) {
+        bail!("it didn't power itself off, but {end:?}; the console's end: {}", tail(&console));
+    }
+    Ok((report, console))
+}
+
+/// The last lines of a console, as one.
+pub fn tail(console: &str) -> String {
+    let lines: Vec<&str> = console.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+    lines[lines.len().saturating_sub(4)..].join(" | ")
+}
