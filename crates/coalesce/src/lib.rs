@@ -77,7 +77,8 @@ impl Settings {
     }
 }
 
-/// Two instants further apart than this are taken for a clock that went backwards.
+/// An instant is before another one if the other is at most so far ahead of it: of two instants
+/// that are half a turn of the counter apart, neither is before the other.
 const FURTHEST: u64 = i64::MAX as u64;
 
 /// What becomes of a completion's interrupt.
@@ -343,7 +344,7 @@ const fn elapsed(then: u64, now: u64) -> u64 {
 }
 
 const fn is_before(this: u64, that: u64) -> bool {
-    this.wrapping_sub(that) > FURTHEST
+    that.wrapping_sub(this).wrapping_sub(1) < FURTHEST
 }
 
 #[cfg(test)]

@@ -300,6 +300,27 @@ fn an_ipi_is_left_out_for_a_tenth_of_a_millisecond() {
     assert!(!coalescer.defer_ipi(201_000), "the last one is long ago");
 }
 
+/// Half a turn of the counter after an instant it is neither before it nor behind it: what waits
+/// is due.
+#[test]
+fn a_clock_that_jumps_by_half_a_turn_prolongs_nothing() {
+    const JUMP: u64 = 1 << 63;
+    let settings = Settings { iops_threshold: u64::MAX, ipi_deferral: u64::MAX, ..PAPER };
+    assert_eq!(settings.longest(), 0);
+    let mut coalescer = Coalescer::new(settings, 0);
+    coalescer.delivered(0);
+    assert!(coalescer.defer_ipi(0) && coalescer.due(0));
+    for now in [JUMP - 1, JUMP, JUMP + 1] {
+        let mut later = coalescer.clone();
+        if later.defer_ipi(now) {
+            let rest = later.deadline().map(|deadline| deadline.wrapping_sub(now));
+            assert_eq!(rest, Some(0), "{now:#x}");
+        } else {
+            assert!(later.due(now), "{now:#x}");
+        }
+    }
+}
+
 #[test]
 fn an_ipi_that_is_left_out_moves_no_deadline() {
     let mut coalescer = Coalescer::new(Settings { ipi_deferral: SECOND, ..PAPER }, 0);

@@ -61,12 +61,15 @@ pub struct Nest {
     space: (u32, u64),
     /// The virtual interrupt in 02 is the host's, for L1.
     has_hosts_offer: bool,
+    /// L2's RIP and RSP at the last VMRUN that injected something.
+    pub(crate) injected_at: (u64, u64),
 }
 
 impl Default for Nest {
     fn default() -> Self {
         let control = Control::default();
-        Nest { control, block: NONE, space: (0, NONE), has_hosts_offer: false }
+        let (block, space, injected_at) = (NONE, (0, NONE), (0, 0));
+        Nest { control, block, space, has_hosts_offer: false, injected_at }
     }
 }
 
@@ -153,7 +156,7 @@ impl Nest {
 
     /// The control area of 02.
     #[inline(always)]
-    fn merge(&self, v02: &mut Vmcb, v01: &Vmcb) {
+    fn merge(&mut self, v02: &mut Vmcb, v01: &Vmcb) {
         let c = &self.control;
         let [registers, events, instructions] = INTERCEPTS;
         v02.set_word(registers, v01.word(registers) | c.intercepts[0]);
@@ -181,6 +184,7 @@ impl Nest {
         if c.event_inj & check::VALID != 0 {
             // Where INT n, INT3 and INTO return to (15.20).
             v02.next_rip = c.next_rip;
+            self.injected_at = (v02.rip, v02.rsp);
         }
     }
 

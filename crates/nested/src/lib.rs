@@ -22,6 +22,7 @@
 //! | `check` | what VMRUN refuses |
 //! | `enter` | 12 and 01, merged into 02 |
 //! | `owner` | whose exit one is |
+//! | `again` | an event that L2 has after all |
 //! | `leave` | an exit of L2, written into 12 |
 //! | `loaded` | what VMLOAD and VMSAVE move |
 //! | `maps` | the merged permission map of MSRs |
@@ -29,6 +30,7 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
+mod again;
 mod block;
 mod check;
 mod control;

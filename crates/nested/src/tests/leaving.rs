@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::{Told, host_state};
+use delivery::{Event, EventKind};
 
 proptest! {
     /// The state goes back as it is, and comes in again as it went; nothing else is written.
@@ -83,4 +84,32 @@ fn the_leaf_offers_what_is_served() {
     // A CPU without its assists: what the host fills in is still there.
     assert_eq!(Offer::leaf(1)[3], 1 | 1 << 5 | 1 << 6 | 1 << 28);
     assert_eq!(Offer::new(0, 0, 64).physical_bits, 52);
+}
+
+/// What L1 injected for an instruction is injected again, what L2 executed is executed again.
+#[test]
+fn an_interrupted_event_is_delivered_after_all() {
+    let (mut nest, mut v02, v01) = (Nest::new(), fresh(), hosts());
+    let mut v = taken();
+    for (kind, vector) in [(EventKind::Software, 0x80), (EventKind::Exception, 3)] {
+        let event = Event { kind, vector, error_code: None };
+        (v.event_inj, v.next_rip, v.rip, v.rsp) = (svm::injected(event), 0x1002, 0x1000, 0x5000);
+        assert!(nest.enter(&mut v02, &v01, &offer(), (AT, &InMemory::of(&v))).is_ok());
+        let mut again = |rip, rsp, event| {
+            (v02.event_inj, v02.next_rip, v02.rip, v02.rsp) = (0, 0x5555, rip, rsp);
+            nest.redeliver(&mut v02, event);
+            (v02.event_inj, v02.next_rip)
+        };
+        assert_eq!(again(0x1000, 0x5000, event), (v.event_inj, 0x1002));
+        assert_eq!(again(0x1002, 0x5000, event), (0, 0x5555));
+        assert_eq!(again(0x1000, 0x4FF8, event), (0, 0x5555));
+        let other = Event { vector: vector + 1, ..event };
+        assert_eq!(again(0x1000, 0x5000, other), (0, 0x5555));
+        let fault = Event::exception(14, Some(2));
+        assert_eq!(again(0x1000, 0x5000, fault), (svm::injected(fault), 0x5555));
+        (v.event_inj, v.rip) = (0, 0x1000);
+        assert!(nest.enter(&mut v02, &v01, &offer(), (AT, &InMemory::of(&v))).is_ok());
+        nest.redeliver(&mut v02, event);
+        assert_eq!(v02.event_inj, 0, "nothing was injected");
+    }
 }

@@ -18,6 +18,7 @@ pub const NESTED_CR3: usize = 0xB0;
 /// VMLOAD and VMSAVE by the guest.
 pub const VIRTUAL: usize = 0xB8;
 pub const CLEAN: usize = 0xC0;
+pub const NEXT_RIP: usize = 0xC8;
 pub const IDTR: usize = 0x480;
 pub const EFER: usize = 0x4D0;
 pub const CR4: usize = 0x548;

@@ -5,7 +5,7 @@ core::arch::global_asm!(
 .balign 16
 .global svm_cpuids, svm_hypercall, svm_halt, svm_reads_msr, svm_writes_port
 .global svm_undefined, svm_spins, svm_touches, svm_stores, svm_jumps
-.global svm_saves, svm_loads, svm_flags
+.global svm_saves, svm_loads, svm_flags, svm_arrives
 svm_cpuids:
     lea rcx, [rdx + 1]
     cpuid
@@ -45,6 +45,10 @@ svm_saves:
 svm_loads:
     mov rax, rsi
     vmload rax
+    vmmcall
+# By an interrupt.
+svm_arrives:
+    mov rcx, [rsp]
     vmmcall
 svm_flags:
     clgi
@@ -89,6 +93,8 @@ codes!(
     saves = svm_saves,
     /// VMLOAD from RSI, VMMCALL.
     loads = svm_loads,
+    /// Loads where an interrupt came from to RCX, VMMCALL.
+    arrives = svm_arrives,
     /// CLGI, VMMCALL, STGI, VMMCALL.
     flags = svm_flags,
 );

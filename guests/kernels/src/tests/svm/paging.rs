@@ -91,6 +91,7 @@ pub fn paging(test: &str, _: &Boot) {
     moved(test, &mut guest);
     other_tables(test, &mut guest);
     loads_inside(test, &mut guest);
+    injected(test, &mut guest);
     end();
 }
 
@@ -230,4 +231,30 @@ fn other_tables(test: &str, guest: &mut Guest) {
     let (code, ..) = access(guest, inside::touches(), 2, 0);
     let seen = guest.registers.rcx;
     check!(test, code == exit::VMMCALL && seen == 0xB02, "with: {code:#x}, {seen:#x}");
+}
+
+/// What is injected for an instruction that is done comes, though the table of interrupts has no
+/// translation of the host's yet: it isn't executed again.
+fn injected(test: &str, guest: &mut Guest) {
+    const CODE_SEGMENT: u64 = 8;
+    const GATE: u64 = 0x8E00;
+    let (arrives, behind) = (inside::arrives(), inside::hypercall());
+    for (name, page, kind, vector) in [("INT 20h", 13, 4, 0x20), ("INT3", 14, 3, 3)] {
+        let table = &BACKING[page as usize].0;
+        let gate =
+            arrives & 0xFFFF | CODE_SEGMENT << 16 | GATE << 32 | (arrives >> 16 & 0xFFFF) << 48;
+        table[2 * vector].store(gate, SeqCst);
+        table[2 * vector + 1].store(arrives >> 32, SeqCst);
+        map(page, page, ALL);
+        guest.restart(behind);
+        let block = guest.block();
+        block.put(block::IDTR, 0xFFF << 32);
+        block.put(block::IDTR + 8, AREA + (page << 12));
+        block.put(block::EVENT_INJ, 1 << 31 | kind << 8 | vector as u64);
+        block.put(block::NEXT_RIP, behind);
+        guest.run();
+        let (at, from) = (guest.block().get(block::RIP), guest.registers.rcx);
+        let right = guest.code() == exit::VMMCALL && at != behind && from == behind;
+        check!(test, right, "{name}: {:#x} at {at:#x}, from {from:#x}", guest.code());
+    }
 }

@@ -30,8 +30,8 @@ impl Nesting {
 
     /// Delivers again what was being delivered when L2 was left.
     fn redeliver(&mut self, event: Option<Event>) {
-        if let Some(event) = event.and_then(Event::again) {
-            self.inner.event_inj = svm::injected(event);
+        if let Some(event) = event {
+            self.nest.redeliver(self.inner, event);
         }
     }
 
