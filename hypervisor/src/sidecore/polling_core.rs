@@ -325,7 +325,7 @@ impl PollingCore {
     }
 
     /// Counts a piece, and shows the driver what it completed. True: it is to be told of it now.
-    #[inline]
+    #[inline(always)]
     fn publish(&mut self, place: usize, piece: Piece, now: u64) -> bool {
         let in_flight = if piece.completed > 0 { self.queues.in_flight(place) } else { 0 };
         let Queues { all, switches, .. } = &mut self.queues;
@@ -351,6 +351,7 @@ impl PollingCore {
     }
 
     /// Tells of what was completed in a queue, if that is to be, and in those that it filled.
+    #[inline(always)]
     fn tell(&mut self, place: usize, own: bool) {
         let switch = match self.queues.all.get(place).map(|queue| &queue.work) {
             Some(Work::Frames(switch, _)) => Some(*switch),
