@@ -38,6 +38,8 @@ mod network;
 mod part;
 mod place;
 mod problem;
+#[cfg(test)]
+mod sample;
 
 pub use at_end::AtEnd;
 pub use bounds::{MAX_CMDLINE, MAX_CORE, MAX_MEMORY, MAX_VCPUS, MIN_MEMORY};
