@@ -10,6 +10,7 @@
 //! ([`daemon_os::add_to_event`]), after which its connection ends, and the device takes no other
 //! for a second.
 
+use crate::foreign::Foreign;
 use crate::memory::known_of;
 use anyhow::{Context as _, Result, bail};
 use rustix::event::{EventfdFlags, eventfd};
@@ -41,14 +42,18 @@ fn of(descriptor: &OwnedFd) -> Result<Known> {
 }
 
 /// An eventfd of the front end, which doesn't make this program wait.
-pub fn event(descriptor: OwnedFd) -> Result<OwnedFd> {
-    if nameless() != Some(of(&descriptor)?) {
+pub fn event(descriptor: Foreign) -> Result<OwnedFd> {
+    descriptor.known(check)
+}
+
+fn check(descriptor: &OwnedFd) -> Result<()> {
+    if nameless() != Some(of(descriptor)?) {
         bail!("a descriptor for kicks or calls isn't an eventfd");
     }
-    fcntl_setfl(&descriptor, OFlags::RDWR | OFlags::NONBLOCK)
+    fcntl_setfl(descriptor, OFlags::RDWR | OFlags::NONBLOCK)
         .context("an eventfd can't be made non-blocking")?;
-    match daemon_os::add_to_event(&descriptor, 0) {
-        Ok(8) => Ok(descriptor),
+    match daemon_os::add_to_event(descriptor, 0) {
+        Ok(8) => Ok(()),
         _ => bail!("a descriptor for kicks or calls isn't an eventfd that can be written"),
     }
 }
@@ -91,17 +96,17 @@ mod tests {
         let made = |count| {
             let made = eventfd(count, EventfdFlags::NONBLOCK).expect("an eventfd");
             let copy = made.try_clone().expect("a copy");
-            event(copy).map(|_| made)
+            event(copy.into()).map(|_| made)
         };
         let empty = made(0).expect("it is one");
         let read = rustix::io::read(&empty, &mut [0; 8]);
         assert_eq!(read, Err(rustix::io::Errno::AGAIN), "nothing was added");
         let full = made(0).expect("it is one");
         rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes()).expect("there is room");
-        assert!(event(full).is_ok());
+        assert!(event(full.into()).is_ok());
         let set = epoll::create(epoll::CreateFlags::CLOEXEC).expect("an epoll instance");
-        assert!(event(set).is_err());
+        assert!(event(set.into()).is_err());
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC);
-        assert!(event(timer.expect("a timer")).is_err());
+        assert!(event(timer.expect("a timer").into()).is_err());
     }
 }

@@ -14,6 +14,7 @@ use crate::control::Request;
 use crate::device::{Device, Kind};
 use crate::door::{Came, Door};
 use crate::event::take_waited;
+use crate::foreign::Unclosed;
 use crate::pending::{Origin, Pending};
 use crate::rings::Rings;
 use crate::sandbox::Folders;
@@ -320,8 +321,14 @@ impl Home {
             return;
         }
         let now = self.rings.look_at_clock();
+        let unclosed = self.unclosed(device).fits();
         let Some(Some(door)) = self.doors.get_mut(device) else { return };
-        if let Came::Socket(socket) = door.try_it(now)
+        if let Err(why) = unclosed {
+            door.pause(now + HERTZ);
+            if door.is_news() {
+                self.say(device, &format!("no front end is taken for now: {why:#}"));
+            }
+        } else if let Came::Socket(socket) = door.try_it(now)
             && let Err(error) = self.connect(device, socket)
         {
             self.say(device, &format!("a front end isn't served: {error:#}"));
@@ -332,7 +339,14 @@ impl Home {
     }
 
     fn connect(&mut self, device: usize, socket: OwnedFd) -> Result<()> {
-        self.take_in(device, Socket::new(socket)).map(|_| ())
+        let unclosed = self.unclosed(device);
+        self.take_in(device, Socket::new(socket, unclosed)).map(|_| ())
+    }
+
+    /// What a device's front ends sent and that isn't closed yet.
+    pub(crate) fn unclosed(&self, device: usize) -> Unclosed {
+        let device = self.rings.served.devices.get(device);
+        device.map_or_else(Unclosed::default, |device| device.unclosed.clone())
     }
 
     /// A front end more: its place.
@@ -365,6 +379,7 @@ impl Home {
         let Some(mut connection) = connections.try_remove(place) else { return };
         connection.close(&mut Hands { rings, waits });
         let at = connection.device;
+        connection.leave();
         if let Some(device) = rings.served.devices.get_mut(at) {
             device.connected -= 1;
         }

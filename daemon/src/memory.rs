@@ -1,5 +1,6 @@
 //! A guest's memory, as its front end hands it over.
 
+use crate::foreign::Foreign;
 use anyhow::{Context as _, Result, bail};
 use daemon_os::{GuestRegion, MOST, Mapping};
 use rustix::fd::{AsFd, OwnedFd};
@@ -56,18 +57,19 @@ pub fn fits(lengths: impl Iterator<Item = u64>) -> Result<()> {
     Ok(())
 }
 
-/// Maps a region.
+/// Maps a region: its file, too.
 ///
 /// # Errors
 ///
 /// If the file is too short or of a file system that could make all wait.
-pub fn map(region: Region, file: &OwnedFd) -> Result<GuestRegion> {
-    refuse_slow(file).with_context(|| format!("the memory at {:#x}", region.guest))?;
-    let mapping = Mapping::of_file(file, region.offset, region.len);
+pub fn map(region: Region, file: Foreign) -> Result<(GuestRegion, OwnedFd)> {
+    let file = file.known(refuse_slow);
+    let file = file.with_context(|| format!("the memory at {:#x}", region.guest))?;
+    let mapping = Mapping::of_file(&file, region.offset, region.len);
     let mapping = mapping.with_context(|| {
         format!("the memory at {:#x} of {} bytes can't be mapped", region.guest, region.len)
     })?;
-    Ok(GuestRegion { guest: region.guest, mapping: Arc::new(mapping) })
+    Ok((GuestRegion { guest: region.guest, mapping: Arc::new(mapping) }, file))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ mod calls;
 pub use calls::Needs;
 
 use anyhow::{Context as _, Result};
-use calls::{Call, OPENER, serving};
+use calls::{CLOSER, Call, OPENER, serving};
 use landlock::{
     ABI, Access as _, AccessFs, BitFlags, CompatLevel, Compatible as _, PathBeneath, PathFd,
     Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus,
@@ -99,6 +99,16 @@ pub fn enter_opener(folders: &Folders) -> Result<()> {
     ])
     .context("Landlock refuses a rule")?;
     restrict_calls(OPENER)
+}
+
+/// Gives up, for this thread, what closing descriptors doesn't take.
+///
+/// # Errors
+///
+/// As for [`enter`].
+pub fn enter_closer() -> Result<()> {
+    restrict_files(&[]).context("Landlock refuses a rule")?;
+    restrict_calls(CLOSER)
 }
 
 fn restrict_files(all: &[(&BTreeSet<PathBuf>, BitFlags<AccessFs>)]) -> Result<RulesetStatus> {

@@ -1,8 +1,9 @@
 //! Messages with their descriptors, from a socket that this program never waits for.
 //!
 //! Guarantees: what came of a message is kept until the rest comes; at most one message's bytes and
-//! descriptors are. A front end that doesn't take its replies is an error.
+//! descriptors are, however many came along. A front end that doesn't take its replies is an error.
 
+use crate::foreign::{Foreign, Unclosed};
 use anyhow::{Context as _, Result, bail};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -14,11 +15,15 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use vhost_user::{HEADER_BYTES, Header, MAX_HANDLES, MAX_PAYLOAD};
 
+/// As many descriptors as Linux lets be sent at a time. It closes those for which there is no room,
+/// in this thread.
+const MOST_SENT: usize = 253;
+
 /// A message that came whole.
 pub struct Message {
     pub header: Header,
     pub payload: Vec<u8>,
-    pub descriptors: Vec<OwnedFd>,
+    pub descriptors: Vec<Foreign>,
 }
 
 /// What there was to read.
@@ -33,16 +38,22 @@ pub enum Received {
 /// The socket of a connection, and what came of a message.
 pub struct Socket {
     socket: OwnedFd,
+    /// Of its device.
+    unclosed: Unclosed,
+    /// The front end says nothing any more.
+    is_at_end: bool,
     bytes: [u8; HEADER_BYTES + MAX_PAYLOAD],
     filled: usize,
     header: Option<Header>,
-    descriptors: Vec<OwnedFd>,
+    descriptors: Vec<Foreign>,
 }
 
 impl Socket {
-    pub fn new(socket: OwnedFd) -> Socket {
+    pub fn new(socket: OwnedFd, unclosed: Unclosed) -> Socket {
         Socket {
             socket,
+            unclosed,
+            is_at_end: false,
             bytes: [0; HEADER_BYTES + MAX_PAYLOAD],
             filled: 0,
             header: None,
@@ -55,8 +66,13 @@ impl Socket {
     /// # Errors
     ///
     /// If it is more than a message.
-    pub fn with(socket: OwnedFd, came: &[u8], descriptors: Vec<OwnedFd>) -> Result<Socket> {
-        let mut made = Socket::new(socket);
+    pub fn with(
+        socket: OwnedFd,
+        unclosed: Unclosed,
+        came: &[u8],
+        descriptors: Vec<Foreign>,
+    ) -> Result<Socket> {
+        let mut made = Socket::new(socket, unclosed);
         let place = made.bytes.get_mut(..came.len()).context("more than a message came")?;
         place.copy_from_slice(came);
         if descriptors.len() > MAX_HANDLES {
@@ -68,8 +84,15 @@ impl Socket {
     }
 
     /// What came of a message that isn't whole.
-    pub fn came(&self) -> (&[u8], &[OwnedFd]) {
+    pub fn came(&self) -> (&[u8], &[Foreign]) {
         (self.bytes.get(..self.filled).unwrap_or_default(), &self.descriptors)
+    }
+
+    /// Closes it. In one that the front end hasn't closed there may be descriptors.
+    pub fn leave(self) {
+        if !self.is_at_end {
+            Foreign::new(self.socket, &self.unclosed).end();
+        }
     }
 
     pub fn as_fd(&self) -> BorrowedFd<'_> {
@@ -78,6 +101,7 @@ impl Socket {
 
     /// Takes what there is of a message.
     pub fn receive(&mut self) -> Result<Received> {
+        self.unclosed.fits()?;
         loop {
             let wanted = match &self.header {
                 None => HEADER_BYTES,
@@ -106,7 +130,7 @@ impl Socket {
 
     /// Reads up to this byte: how many came. None if there is nothing yet.
     fn read(&mut self, end: usize) -> Result<Option<usize>> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_HANDLES))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_SENT))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let into = &mut [IoSliceMut::new(&mut self.bytes[self.filled..end])];
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
@@ -117,12 +141,14 @@ impl Socket {
         };
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = message {
+                let rights = rights.map(|file| Foreign::new(file, &self.unclosed));
                 self.descriptors.extend(rights);
             }
         }
         if self.descriptors.len() > MAX_HANDLES {
             bail!("more than {MAX_HANDLES} descriptors came with a message");
         }
+        self.is_at_end = received.bytes == 0;
         Ok(Some(received.bytes))
     }
 
