@@ -9,7 +9,7 @@ mod tests;
 pub use quiet::Gone;
 
 use crate::device::{Device, Kind, TRANSPORT};
-use crate::event::event;
+use crate::event::{Told, event};
 use crate::foreign::Foreign;
 use crate::inflight::Kept;
 use crate::log::Changes;
@@ -103,10 +103,10 @@ impl Connection {
             || self.changes.as_ref().is_some_and(Changes::has_shrunk)
     }
 
-    /// Was a call made to wait?
-    pub fn has_waited(&self, rings: &Rings) -> bool {
+    /// What was wrong with a call, if it was.
+    pub fn wrong_call(&self, rings: &Rings) -> Option<Told> {
         let ring = |place: &usize| rings.served.all.get(*place);
-        self.rings.iter().filter_map(ring).any(|ring| ring.has_waited)
+        self.rings.iter().filter_map(ring).map(|ring| ring.told).find(|told| *told != Told::Well)
     }
 
     /// Takes what the front end says. False: it left.

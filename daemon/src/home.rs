@@ -13,8 +13,9 @@ use crate::connection::{Connection, Gone, Hands};
 use crate::control::Request;
 use crate::device::{Device, Kind};
 use crate::door::{Came, Door};
-use crate::event::take_waited;
+use crate::event::{Told, take_waited};
 use crate::foreign::Unclosed;
+use crate::pace::take_owed;
 use crate::pending::{Origin, Pending};
 use crate::rings::Rings;
 use crate::sandbox::Folders;
@@ -231,7 +232,20 @@ impl Home {
         match connection.hear(&mut Hands { rings, waits }) {
             Ok(true) => {}
             Ok(false) => self.end(place, None),
-            Err(error) => self.end(place, Some(error)),
+            Err(error) => {
+                let device = connection.device;
+                self.keep_out(device, 0);
+                self.end(place, Some(error));
+            }
+        }
+    }
+
+    /// A device takes no front end for this long, or for longer if more was lost by it.
+    fn keep_out(&mut self, device: usize, least: u64) {
+        let time = take_owed().max(least);
+        let until = self.rings.look_at_clock().saturating_add(time);
+        if let Some(Some(door)) = self.doors.get_mut(device).filter(|_| time > 0) {
+            door.pause(until);
         }
     }
 
@@ -241,14 +255,16 @@ impl Home {
             self.end(place, Some(error));
         }
         if take_waited() {
-            let waited = self.connections.iter().filter(|(_, one)| one.has_waited(&self.rings));
-            let waited: Vec<_> = waited.map(|(place, one)| (place, one.device)).collect();
-            for (place, device) in waited {
-                let until = self.rings.look_at_clock() + HERTZ;
-                if let Some(Some(door)) = self.doors.get_mut(device) {
-                    door.pause(until);
-                }
-                let error = "its eventfd for calls is full and made the daemon wait";
+            let wrong = |(place, one): (usize, &Connection)| {
+                Some((place, one.device, one.wrong_call(&self.rings)?))
+            };
+            let wrong: Vec<_> = self.connections.iter().filter_map(wrong).collect();
+            for (place, device, told) in wrong {
+                self.keep_out(device, HERTZ);
+                let error = match told {
+                    Told::Slowly => "so many wait for its eventfd for calls that a call takes long",
+                    _ => "its eventfd for calls is full and made the daemon wait",
+                };
                 self.end(place, Some(Error::msg(error)));
             }
         }

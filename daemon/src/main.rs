@@ -47,6 +47,7 @@ mod log;
 mod memory;
 mod metrics;
 mod opener;
+mod pace;
 mod passing;
 mod pending;
 mod report;

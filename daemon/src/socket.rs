@@ -4,6 +4,7 @@
 //! descriptors are, however many came along. A front end that doesn't take its replies is an error.
 
 use crate::foreign::{Foreign, Unclosed};
+use crate::pace::{Pace, measured};
 use anyhow::{Context as _, Result, bail};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -40,6 +41,8 @@ pub struct Socket {
     socket: OwnedFd,
     /// Of its device.
     unclosed: Unclosed,
+    /// How long it takes to take from it, and to put into it: who waits there is woken up.
+    pace: Pace,
     /// The front end says nothing any more.
     is_at_end: bool,
     bytes: [u8; HEADER_BYTES + MAX_PAYLOAD],
@@ -53,6 +56,7 @@ impl Socket {
         Socket {
             socket,
             unclosed,
+            pace: Pace::default(),
             is_at_end: false,
             bytes: [0; HEADER_BYTES + MAX_PAYLOAD],
             filled: 0,
@@ -134,11 +138,13 @@ impl Socket {
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let into = &mut [IoSliceMut::new(&mut self.bytes[self.filled..end])];
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        let received = match recvmsg(&self.socket, into, &mut control, flags) {
+        let (received, took) = measured(|| recvmsg(&self.socket, into, &mut control, flags));
+        let received = match received {
             Ok(received) => received,
             Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
             Err(error) => return Err(error).context("the socket can't be read"),
         };
+        let is_quick = self.pace.allows(took);
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = message {
                 let rights = rights.map(|file| Foreign::new(file, &self.unclosed));
@@ -147,6 +153,9 @@ impl Socket {
         }
         if self.descriptors.len() > MAX_HANDLES {
             bail!("more than {MAX_HANDLES} descriptors came with a message");
+        }
+        if !is_quick {
+            bail!("so many wait at the front end's socket that taking a message took {took:?}");
         }
         self.is_at_end = received.bytes == 0;
         Ok(Some(received.bytes))
@@ -167,7 +176,11 @@ impl Socket {
             control.push(SendAncillaryMessage::ScmRights(&rights));
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let sent = sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut control, flags);
+        let send = || sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut control, flags);
+        let (sent, took) = measured(send);
+        if !self.pace.allows(took) {
+            bail!("so many wait at the front end's socket that a reply took {took:?}");
+        }
         match sent.context("the front end takes no reply")? {
             count if count == bytes.len() => Ok(()),
             _ => bail!("the front end takes no whole reply"),

@@ -36,7 +36,7 @@ mod tests;
 mod thread;
 mod uring;
 
-pub use event::{add_to_event, watch_writes};
+pub use event::{add_to_event, take_late, watch_writes};
 pub use file::{read_at, write_at};
 pub use lock::{InUse, lock};
 pub use mapping::{GuestMemory, GuestRegion, MOST, Mapping};

@@ -30,6 +30,10 @@ impl Wire {
         Wire(socket)
     }
 
+    pub fn socket(&self) -> &UnixStream {
+        &self.0
+    }
+
     /// Bytes that are no whole message.
     pub fn send_bytes(&mut self, bytes: &[u8]) {
         self.0.write_all(bytes).expect("it is sent");
