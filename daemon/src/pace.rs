@@ -1,6 +1,6 @@
-//! How long it takes to tell a front end something. Who waits for an eventfd or at a socket is woken
-//! up by whoever tells it, one after the other: a front end that has a million entries in epoll sets
-//! for one of them makes each call take a tenth of a second.
+//! How long it takes to tell a front end something. Who waits for an eventfd or at a socket is
+//! woken up by whoever tells it, one after the other: a front end that has a million entries in
+//! epoll sets for one of them makes each call take a tenth of a second.
 //!
 //! Guarantees: two in a row that take longer than [`LONG`], or [`IN_A_ROW`] that take longer than
 //! [`SLOW`], are found out, and how much was lost by them is kept: the device takes no front end

@@ -39,8 +39,8 @@ struct Only {
 /// Memory without PROT_EXEC.
 const NOT_EXECUTABLE: Only =
     Only { calls: &[libc::SYS_mmap, libc::SYS_mprotect], argument: 2, bits: 4, any: &[0] };
-/// Of what serves: sockets of Unix, IPv4 and IPv6, and no other that a kernel may have; what is done
-/// with descriptors, and not who gets which signal by them; the exchange of a ring's files.
+/// Of what serves: sockets of Unix, IPv4 and IPv6, and no other that a kernel may have; what is
+/// done with descriptors, and not who gets which signal by them; the exchange of a ring's files.
 const SERVING: [Only; 4] = [
     NOT_EXECUTABLE,
     Only { calls: &[libc::SYS_socket], argument: 0, bits: WORD, any: &[1, 2, 10] },

@@ -63,8 +63,8 @@ impl Slow {
     }
 }
 
-/// Has a front end of `b` send it this; then the daemon alone has the sockets. That of `a` is served
-/// nevertheless.
+/// Has a front end of `b` send it this; then the daemon alone has the sockets. That of `a` is
+/// served nevertheless.
 fn plays(count: usize, send: impl Fn(&mut FrontEnd, &[BorrowedFd<'_>])) {
     let daemon = Daemon::run(TWO);
     let mut good = FrontEnd::at(&daemon, "a");
