@@ -8,7 +8,7 @@ use crate::disk::{Data, Disk};
 use crate::door::Door;
 use crate::foreign::Unclosed;
 use crate::rings::Rings;
-use crate::storage::Access;
+use crate::storage::{Access, Controllers};
 use crate::supervisor::Handed;
 use crate::uplink::Uplink;
 use anyhow::{Context as _, Result};
@@ -55,6 +55,7 @@ impl Entry {
             Entry::Disk(disk) => match &disk.backing {
                 Backing::File { path, .. } => path.display().to_string(),
                 Backing::Nbd(server) => server.uri.clone(),
+                Backing::Nvme(part) => part.address.clone(),
                 Backing::Ram(_) => "ram".into(),
                 Backing::Null(_) => "null".into(),
             },
@@ -101,7 +102,9 @@ pub fn device(
     switches: &mut Vec<Named>,
 ) -> Result<Device> {
     let (kind, front_ends) = match entry {
-        Entry::Disk(disk) => (Kind::Disk(open(disk, data)?), disk.front_ends),
+        Entry::Disk(disk) => {
+            (Kind::Disk(open(disk, data, &mut rings.controllers)?), disk.front_ends)
+        }
         Entry::Network(network) => (Kind::Port(port(network, rings, switches)?), 1),
     };
     Ok(Device {
@@ -143,7 +146,7 @@ pub fn uplink(
     Ok(rings.served.uplinks.insert(uplink))
 }
 
-fn open(disk: &config::Disk, data: Option<Data>) -> Result<Disk> {
+fn open(disk: &config::Disk, data: Option<Data>, controllers: &mut Controllers) -> Result<Disk> {
     let config::Disk { queues, read_only, packed, serial, .. } = disk;
     let opened = match (&disk.backing, data) {
         (Backing::File { path, page_cache }, None) => {
@@ -154,6 +157,9 @@ fn open(disk: &config::Disk, data: Option<Data>) -> Result<Disk> {
             Disk::opened_file(path, data, *queues, *read_only)?
         }
         (Backing::Nbd(server), data) => Disk::nbd(server, data, *queues, *read_only)?,
+        (Backing::Nvme(part), _) => {
+            Disk::nvme(controllers.disk(part, *read_only)?, *queues, *read_only)?
+        }
         (Backing::Ram(bytes), None) => Disk::ram(*bytes, *queues, *read_only)?,
         (Backing::Ram(bytes), Some(data)) => {
             let disk = Disk::ram(*bytes, *queues, *read_only)?;

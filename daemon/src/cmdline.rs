@@ -14,6 +14,7 @@ const BELOW: &str = "exitless io";
 const EXAMPLES: &str = "\
 Examples:
   exitless io disk --file d.img --socket d.sock
+  exitless io disk --nvme 0000:01:00.0 --socket d.sock
   exitless io disk --ram 1G --socket d.sock --queues 4
   exitless io run io.toml
   exitless io top --control io.control
@@ -34,6 +35,9 @@ The file says, one table for each device:
   front_ends = 1
   # timeout = \"300s\"        # nbd: a server that is silent for so long while it is asked is lost
   # tls = { ca = \"ca.pem\", certificate = \"own.pem\", key = \"own.key\" }   # nbds://, in PEM
+  # nvme = \"0000:01:00.0\"   # instead of file: a controller that vfio-pci has, by its PCI address
+  # offset = \"8G\"           # nvme: the disk's part of it begins there,
+  # size = \"8G\"             # and has so many bytes
   # page_cache = true       # a file: whole pages don't go around the page cache
   packed = false            # true: packed rings are offered, too
   weight = 100              # its part of the thread under load
@@ -153,6 +157,8 @@ pub struct DiskArguments {
     #[command(flatten)]
     server: Nbd,
     #[command(flatten)]
+    part: Part,
+    #[command(flatten)]
     door: Doors,
     /// Front ends at a time. Several guests that write to one disk need to agree on that.
     #[arg(long, default_value_t = 1, value_name = "COUNT",
@@ -205,6 +211,21 @@ struct Kept {
     /// TLS nbds:// and nbds+unix://.
     #[arg(long, value_name = "URI")]
     nbd: Option<String>,
+    /// It is the first namespace of the NVMe controller at this PCI address, which vfio-pci has.
+    /// Guests' memory is locked, and the controller reads and writes it.
+    #[arg(long, value_name = "ADDRESS", value_parser = config::pci_address)]
+    nvme: Option<String>,
+}
+
+/// Which bytes of a controller the disk has.
+#[derive(Args)]
+struct Part {
+    /// NVMe: the first byte of the disk. Sizes are bytes, or with K, M, G or T.
+    #[arg(long, value_name = "SIZE", requires = "nvme", value_parser = disk::size)]
+    offset: Option<u64>,
+    /// NVMe: its bytes; without, all from there on.
+    #[arg(long, value_name = "SIZE", requires = "nvme", value_parser = disk::size)]
+    size: Option<u64>,
 }
 
 #[derive(Args)]
@@ -252,13 +273,17 @@ impl Arguments {
 impl DiskArguments {
     /// As a file would say it.
     pub fn entry(&self) -> Result<Entry> {
-        let Kept { null, ram, file, nbd } = &self.kept;
-        let backing = match (*null, *ram, file.clone(), nbd.clone()) {
+        let Kept { null, ram, file, nbd, nvme } = &self.kept;
+        let backing = match (*null, *ram, file.clone(), nbd.clone(), nvme.clone()) {
             (Some(bytes), ..) => Backing::Null(bytes),
             (_, Some(bytes), ..) => Backing::Ram(bytes),
-            (_, _, Some(path), _) => Backing::File { path, page_cache: self.page_cache },
-            (.., Some(uri)) => Backing::Nbd(self.server.server(&uri)?),
-            _ => bail!("say what keeps the disk: --null, --ram, --file or --nbd"),
+            (_, _, Some(path), ..) => Backing::File { path, page_cache: self.page_cache },
+            (_, _, _, Some(uri), _) => Backing::Nbd(self.server.server(&uri)?),
+            (.., Some(address)) => {
+                let Part { offset, size } = self.part;
+                Backing::Nvme(config::Nvme { address, offset: offset.unwrap_or(0), size })
+            }
+            _ => bail!("say what keeps the disk: --null, --ram, --file, --nbd or --nvme"),
         };
         let way = match (self.door.socket.clone(), self.door.connect.clone()) {
             (Some(path), _) => Way::Socket(path),

@@ -254,7 +254,10 @@ impl Connection {
             }
             Effect::SetInflight(described, file) => {
                 let kept = Kept::map(described, file, self.count())?;
-                self.with_stopped(hands, |connection| connection.kept = Some(kept))
+                self.with_stopped(hands, |connection, _| {
+                    connection.kept = Some(kept);
+                    Ok(())
+                })
             }
             Effect::Reset => {
                 self.stop_all(hands)?;
@@ -324,8 +327,21 @@ impl Connection {
 
     /// All memory is this from now on. Rings that run go on there.
     fn set_memory(&mut self, regions: Vec<GuestRegion>, hands: &mut Hands<'_>) -> Result<()> {
-        let memory = GuestMemory::new(regions)?;
-        self.with_stopped(hands, |connection| connection.memory = memory)
+        let seen = GuestMemory::new(regions.clone())?;
+        self.with_stopped(hands, |connection, device| match &device.kind {
+            Kind::Disk(disk) => {
+                // What goes is the controller's no more before it is given anything: all of both
+                // may be more than may be locked.
+                connection.memory = seen;
+                let regions = disk.store.share(regions).context("the guest's memory")?;
+                connection.memory = GuestMemory::new(regions)?;
+                Ok(())
+            }
+            Kind::Port(_) => {
+                connection.memory = seen;
+                Ok(())
+            }
+        })
     }
 
     /// Changes what rings that run have spans of: they stop before, and go on after it. If one
@@ -333,13 +349,13 @@ impl Connection {
     fn with_stopped(
         &mut self,
         hands: &mut Hands<'_>,
-        change: impl FnOnce(&mut Self),
+        change: impl FnOnce(&mut Self, &Device) -> Result<()>,
     ) -> Result<()> {
         let mut running = Vec::new();
         for ring in 0..self.count() {
             running.extend(self.stop(ring, hands)?.map(|state| (ring, state)));
         }
-        change(self);
+        change(self, hands.rings.served.devices.get(self.device).context("the device is gone")?)?;
         let mut running = running.into_iter();
         running.try_for_each(|(ring, state)| self.start_if_ready(ring, Some(state), hands))
     }

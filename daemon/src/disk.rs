@@ -13,7 +13,7 @@ use std::path::Path;
 use window::ALIGNMENT;
 
 use crate::config::{Backing, Server};
-use crate::storage::{Access, FileStore, NbdStore, Opened, Reached, Store, open};
+use crate::storage::{Access, FileStore, NbdStore, NvmeDisk, Opened, Reached, Store, open};
 
 /// Sectors of a discard or write-zeroes request at most: 1 GiB, done piece by piece.
 const RANGE: u32 = 1 << 21;
@@ -153,6 +153,12 @@ impl Disk {
         Self::new(server.uri.clone(), bytes, queues, read_only, Store::Nbd(Box::new(store)))
     }
 
+    /// A disk on a controller.
+    pub fn nvme(store: NvmeDisk, queues: u16, read_only: bool) -> Result<Disk> {
+        let (name, bytes) = (store.disk.name(), store.disk.size());
+        Self::new(name, bytes, queues, read_only, Store::Nvme(Box::new(store)))
+    }
+
     /// The same, and a guest may read this serial number of it: 20 bytes at most; with packed rings
     /// or without.
     pub fn with(self, serial: &str, packed: bool) -> Result<Disk> {
@@ -170,12 +176,15 @@ impl Disk {
             bail!("{name} has {bytes} bytes, which isn't a multiple of {SECTOR}");
         }
         let capacity = bytes / SECTOR;
-        let range = match &store {
-            Store::File(_) | Store::Nbd(_) if !read_only => RANGE,
-            _ => 0,
+        let (discards, zeroes) = match &store {
+            Store::File(_) | Store::Nbd(_) => (true, true),
+            Store::Nvme(nvme) => (nvme.disk.abilities().discards, nvme.disk.abilities().zeroes),
+            Store::Null(_) | Store::Ram(_) => (false, false),
         };
+        let range = |can: bool| if can && !read_only { RANGE } else { 0 };
         let block_size = match &store {
             Store::Nbd(nbd) => nbd.export().minimum_block.max(SECTOR as u32),
+            Store::Nvme(nvme) => nvme.disk.abilities().block,
             _ => SECTOR as u32,
         };
         let parameters = Parameters {
@@ -183,8 +192,8 @@ impl Disk {
             block_size,
             queues,
             read_only,
-            discard: range,
-            write_zeroes: range,
+            discard: range(discards),
+            write_zeroes: range(zeroes),
             write_zeroes_may_unmap: true,
             ..Parameters::default()
         };
@@ -217,7 +226,7 @@ pub fn opened(backing: &Backing, read_only: bool) -> Result<Option<Data>> {
             }
             nbd_data(&nbd, Some(server)).map(Some)
         }
-        Backing::Ram(_) | Backing::Null(_) => Ok(None),
+        Backing::Nvme(_) | Backing::Ram(_) | Backing::Null(_) => Ok(None),
     }
 }
 

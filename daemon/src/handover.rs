@@ -61,6 +61,12 @@ pub fn give(home: &mut Home, socket: &OwnedFd, asked: Asked) -> Result<()> {
     if home.is_waiting() {
         bail!("a ring is being stopped; try again");
     }
+    if !home.rings.controllers.is_empty() {
+        bail!(
+            "a disk is on an NVMe controller, which has one program; restart this daemon instead: \
+             front ends that connect again go on"
+        );
+    }
     home.rings.settle()?;
     let given = offer(home, socket);
     match given {

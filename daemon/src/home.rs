@@ -164,6 +164,7 @@ impl Home {
         places.into_iter().for_each(|place| self.end_now(place, Gone(Some(why()))));
         self.doors.iter().flatten().for_each(Door::close);
         self.clients.close();
+        self.rings.controllers.shut_down();
     }
 
     /// Sleeps until there is something, if there is nothing; and hears what was said.

@@ -76,10 +76,22 @@ impl Rings {
                 disk => {
                     disk.into_iter().for_each(|disk| disk.is_asked = false);
                     self.served.asked.swap_remove(at);
+                    // With nothing under way nothing that ends tells of room.
+                    self.go_on(device);
                 }
             }
         }
         answered
+    }
+
+    /// After how long back ends are to be asked what has ended that don't tell.
+    pub(super) fn look_after(&self) -> Option<u64> {
+        let Served { asked, devices, .. } = &self.served;
+        let asked = asked.iter().filter_map(|device| match &devices.get(*device)?.kind {
+            Kind::Disk(disk) => disk.store.look_after(),
+            Kind::Port(_) => None,
+        });
+        asked.min()
     }
 
     /// The same, of one disk.

@@ -248,6 +248,7 @@ fn run_home(home: &mut Home, names: &str) -> Result<()> {
 fn confine(home: &mut Home) -> Result<()> {
     supervisor::prepare()?;
     event::prepare().context("the system has no eventfds")?;
+    home.rings.controllers.is_closed = true;
     let [control, metrics] = home.clients.desks().map(|desk| desk.is_some());
     let changes = home.file.is_some() || control;
     if changes {
@@ -271,6 +272,7 @@ fn confine(home: &mut Home) -> Result<()> {
         servers: home.rings.keeps(|store| matches!(store, Store::Nbd(_))),
         tls: changes || home.rings.keeps(|store| matches!(store, Store::Nbd(nbd) if nbd.has_tls())),
         connects: connects.any(|way| matches!(way, Way::Connect(_))),
+        controllers: !home.rings.controllers.is_empty(),
         interfaces: home.rings.served.uplinks.iter().any(|(_, uplink)| uplink.is_interface()),
     };
     home.pending.allow_interfaces(needs.interfaces);

@@ -71,7 +71,7 @@ pub fn map(region: Region, file: Foreign) -> Result<(GuestRegion, OwnedFd)> {
     let mapping = mapping.with_context(|| {
         format!("the memory at {:#x} of {} bytes can't be mapped", region.guest, region.len)
     })?;
-    Ok((GuestRegion { guest: region.guest, mapping: Arc::new(mapping) }, file))
+    Ok((GuestRegion { guest: region.guest, mapping: Arc::new(mapping), shared: None }, file))
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use crate::config::Limits;
 use crate::counts::Time;
 use crate::device::{Device, Kind, Port};
 use crate::ring::{Ring, Work};
+use crate::storage::Controllers;
 use crate::uplink::Uplink;
 use anyhow::{Context as _, Error, Result};
 use coalesce::Coalescer;
@@ -69,6 +70,8 @@ impl Served {
 /// The rings, and whose turn it is.
 pub struct Rings {
     pub served: Served,
+    /// What disks are on that are controllers' of this program.
+    pub controllers: Controllers,
     pub(super) schedule: Schedule,
     pub(super) clock: Clock,
     /// When a call that vIC holds back is due; when a ring is to be polled again by itself.
@@ -133,6 +136,7 @@ impl Rings {
                 emptied: false,
                 now: 0,
             },
+            controllers: Controllers::default(),
             schedule: Schedule::new(settings, 0, 0),
             clock,
             deadline: None,

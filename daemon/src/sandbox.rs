@@ -13,6 +13,7 @@ pub use calls::Needs;
 
 use anyhow::{Context as _, Result};
 use calls::{CLOSER, Call, OPENER, serving};
+use daemon_os::CALLS_FOR_MEMORY;
 use landlock::{
     ABI, Access as _, AccessFs, BitFlags, CompatLevel, Compatible as _, PathBeneath, PathFd,
     Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus,
@@ -40,8 +41,9 @@ struct Only {
 const NOT_EXECUTABLE: Only =
     Only { calls: &[libc::SYS_mmap, libc::SYS_mprotect], argument: 2, bits: 4, any: &[0] };
 /// Of what serves: sockets of Unix, IPv4 and IPv6, and no other that a kernel may have; what is
-/// done with descriptors, and not who gets which signal by them; the exchange of a ring's files.
-const SERVING: [Only; 4] = [
+/// done with descriptors, and not who gets which signal by them; the exchange of a ring's files;
+/// of a device's calls those that give memory to it and take it.
+const SERVING: [Only; 5] = [
     NOT_EXECUTABLE,
     Only { calls: &[libc::SYS_socket], argument: 0, bits: WORD, any: &[1, 2, 10] },
     Only {
@@ -57,6 +59,7 @@ const SERVING: [Only; 4] = [
         ],
     },
     Only { calls: &[libc::SYS_io_uring_register], argument: 1, bits: WORD, any: &[UPDATE_FILES] },
+    Only { calls: &[libc::SYS_ioctl], argument: 1, bits: WORD, any: &CALLS_FOR_MEMORY },
 ];
 /// All that the kernel looks at of an `int`.
 const WORD: u64 = 0xffff_ffff;
@@ -248,6 +251,17 @@ mod tests {
                 assert!(is_refused(listener));
             });
         }
+    }
+
+    /// Who gives a controller memory asks devices for nothing else.
+    #[test]
+    fn no_other_call_of_a_device_is_made() {
+        let (file, _other) = std::os::unix::net::UnixStream::pair().expect("two sockets");
+        let needs = Needs { controllers: true, ..Needs::default() };
+        rustix::io::ioctl_fionread(&file).expect("it may");
+        let try_it =
+            move || assert!(is_refused(rustix::io::ioctl_fionread(&file).map_err(Into::into)));
+        inside(move || enter(&Folders::default(), needs), try_it);
     }
 
     #[test]

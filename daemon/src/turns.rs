@@ -80,7 +80,9 @@ impl Rings {
                 }
                 Turn::Sleep(place) => self.sleep(place, now),
                 Turn::Nothing => {
-                    if !self.served.asked.is_empty() && self.collect() > 0 {
+                    if !self.served.asked.is_empty()
+                        && (self.collect() > 0 || self.look_after() == Some(0))
+                    {
                         continue;
                     }
                     if self.schedule.look_again_at(now).is_none_or(|at| at > now) {
@@ -95,7 +97,8 @@ impl Rings {
     pub fn next_at(&mut self) -> (u64, Option<u64>) {
         let now = self.look_at_clock();
         let polled = self.schedule.look_again_at(now);
-        (now, [polled, self.deadline, self.again].into_iter().flatten().min())
+        let asked = self.look_after().map(|after| now + after);
+        (now, [polled, self.deadline, self.again, asked].into_iter().flatten().min())
     }
 
     /// The thread slept from `then` on.

@@ -20,10 +20,12 @@
 //! | `spare` | rings of io_uring, which can do nothing else |
 //! | `lock` | QEMU's image locks |
 //! | `thread` | one that hears no signal |
+//! | `vfio`, `iova` | a PCI device that is this program's, and the memory that it reaches |
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod event;
 mod file;
+mod iova;
 mod lock;
 mod mapping;
 mod older;
@@ -35,6 +37,7 @@ mod tap;
 mod tests;
 mod thread;
 mod uring;
+mod vfio;
 
 pub use event::{add_to_event, take_late, watch_writes};
 pub use file::{read_at, write_at};
@@ -47,3 +50,4 @@ pub use spare::stock_rings;
 pub use tap::tap;
 pub use thread::spawn_deaf;
 pub use uring::{Task, Uring};
+pub use vfio::{CALLS_FOR_MEMORY, Device, Domain, NoDevice, Registers, Shared};

@@ -3,7 +3,8 @@
 //! addresses are used again for the next mapping of the same length.
 
 use crate::shrunk::{SLOTS, Watch, zeroes};
-use rustix::fd::AsFd;
+use crate::vfio::Shared;
+use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, StatxFlags, fstatfs, statx};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 use std::io;
@@ -111,6 +112,40 @@ impl Mapping {
         Ok(Mapping { start: reserve(bytes)?, len: bytes, watch: None })
     }
 
+    /// Maps registers of a device. One that is taken away leaves zeroes.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub(crate) fn of_registers(
+        device: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+    ) -> io::Result<Mapping> {
+        let mut mapping = Mapping { start: reserve(len)?, len, watch: None };
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: the place was reserved by this package, and nobody serves it.
+        unsafe { mmap(mapping.start.as_ptr().cast(), len, protection, flags, device, offset) }?;
+        let watch = Watch::new(mapping.start.as_ptr().expose_provenance(), len);
+        mapping.watch = Some(watch.ok_or_else(|| io::Error::other("there are too many regions"))?);
+        Ok(mapping)
+    }
+
+    /// Its first byte.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> u64 {
+        self.len as u64
+    }
+
     /// Was a page of it accessed that the file doesn't have any more?
     pub fn has_shrunk(&self) -> bool {
         self.watch.as_ref().is_some_and(Watch::has_shrunk)
@@ -118,15 +153,19 @@ impl Mapping {
 
     /// All of its bytes.
     pub fn span(&self) -> Option<Span> {
-        let region = self.region(0);
+        self.span_at(0)
+    }
+
+    /// The same, and a device has them from this address on.
+    pub(crate) fn span_at(&self, dma: u64) -> Option<Span> {
+        let region = self.region(0, dma);
         // SAFETY: the bytes stay mapped as long as the program runs: see the module's comment.
         let window = unsafe { Window::new(&[region]) }.ok()?;
         window.span(0, self.len as u64)
     }
 
-    fn region(&self, guest: u64) -> Region {
-        // What devices have is what the guest has.
-        Region { guest, len: self.len as u64, host: self.start, dma: guest }
+    fn region(&self, guest: u64, dma: u64) -> Region {
+        Region { guest, len: self.len as u64, host: self.start, dma }
     }
 }
 
@@ -143,6 +182,16 @@ pub struct GuestRegion {
     pub guest: u64,
     /// Its bytes.
     pub mapping: Arc<Mapping>,
+    /// A device reaches it.
+    pub shared: Option<Arc<Shared>>,
+}
+
+impl GuestRegion {
+    fn region(&self) -> Region {
+        // A device that doesn't reach it has it where the guest has it: nobody asks.
+        let dma = self.shared.as_ref().map_or(self.guest, |shared| shared.address());
+        self.mapping.region(self.guest, dma)
+    }
 }
 
 /// A guest's memory, with the mappings that it lies in.
@@ -164,7 +213,7 @@ impl GuestMemory {
         if bytes > MOST {
             return Err(invalid("a guest's memory has more than 2 TiB"));
         }
-        let all: Vec<Region> = regions.iter().map(|one| one.mapping.region(one.guest)).collect();
+        let all: Vec<Region> = regions.iter().map(GuestRegion::region).collect();
         // SAFETY: the bytes stay mapped, readable and writable as long as the program runs, and are
         // accessed by windows alone: see the module's comment.
         let window = unsafe { Window::new(&all) };

@@ -236,7 +236,7 @@ fn addresses_are_used_again_whatever_the_lengths() {
 fn a_guest_has_no_more_than_two_tebibytes() {
     let region = |guest: u64| {
         let mapping = Mapping::of_file(memfd(1 << 40), 0, 1 << 40).expect("there are addresses");
-        GuestRegion { guest: guest << 40, mapping: Arc::new(mapping) }
+        GuestRegion { guest: guest << 40, mapping: Arc::new(mapping), shared: None }
     };
     assert!(GuestMemory::new(vec![region(0), region(1)]).is_ok());
     let more = GuestMemory::new(vec![region(0), region(1), region(2)]);

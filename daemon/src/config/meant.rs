@@ -18,10 +18,13 @@ const ROOT: &Words = &[
 ];
 const DISK: &Words = &[
     (
-        &["size", "backing"],
+        &["backing"],
         "a disk in memory is ram = \"1G\", one that keeps nothing null = \"1T\"; a file has its own size",
     ),
-    (&["image", "path", "device", "source"], "a file or block device is file = \"web.img\""),
+    (
+        &["image", "path", "device", "source"],
+        "a file or block device is file = \"web.img\", a controller nvme = \"0000:01:00.0\"",
+    ),
     (
         &["rate", "iops", "bytes_per_second", "burst"],
         "it stands in a table: limit = { iops = 20000, rate = \"100M/s\", burst = \"100ms\" }",
@@ -31,7 +34,7 @@ const DISK: &Words = &[
         &["cache", "direct", "o_direct"],
         "whole pages go around the page cache, if not page_cache = true",
     ),
-    (&["coalesce", "polled", "latency", "offset"], "only a plan of the hypervisor has that"),
+    (&["coalesce", "polled", "latency"], "only a plan of the hypervisor has that"),
 ];
 const NETWORK: &Words = &[
     (&["limit", "limits", "iops", "bytes_per_second"], "a network is limited by rate = \"100M/s\""),

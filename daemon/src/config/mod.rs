@@ -6,11 +6,13 @@
 
 mod field;
 mod meant;
+mod nvme;
 mod server;
 mod tables;
 #[cfg(test)]
 mod tests;
 
+pub use nvme::{Nvme, pci_address};
 pub use server::{Server, Tls, parse_timeout, server_name};
 
 use plan::Mac;
@@ -62,6 +64,7 @@ pub enum Backing {
         page_cache: bool,
     },
     Nbd(Server),
+    Nvme(Nvme),
     Ram(u64),
     Null(u64),
 }

@@ -2,7 +2,9 @@
 
 use super::field::{Field, Key, Reader, in_file_order, shown};
 use super::server::{Server, timeout, tls};
-use super::{Backing, Disk, Host, Limits, Network, Out, Plan, Uplink, Way, Wrong};
+use super::{
+    Backing, Disk, Host, Limits, Network, Nvme, Out, Plan, Uplink, Way, Wrong, pci_address,
+};
 use blk::config::SERIAL_BYTES;
 use plan::{DEFAULT_MTU, MAX_WEIGHT, MTUS, Mac, VLANS, parse_micros, parse_rate, parse_size};
 use std::cell::RefCell;
@@ -11,11 +13,14 @@ use std::path::Path;
 use toml::de::DeTable;
 
 pub(super) const ROOT: [&str; 4] = ["disk", "network", "uplink", "host"];
-pub(super) const DISK: [&str; 16] = [
+pub(super) const DISK: [&str; 19] = [
     "file",
     "nbd",
     "tls",
     "timeout",
+    "nvme",
+    "offset",
+    "size",
     "ram",
     "null",
     "socket",
@@ -175,6 +180,7 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
         serial.truncate(SERIAL_BYTES);
         let (mut front_ends, mut limits, mut packed) = (1, Limits::default(), false);
         let (mut uri, mut secret, mut silence, mut cached) = (None, None, None, None);
+        let (mut first, mut bytes) = (None, None);
         for (key, field) in self.fields() {
             let size = || field.read("a size in quotes, such as \"1G\"", parse_size);
             let known = match key.get_ref().as_ref() {
@@ -191,6 +197,14 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
                 }
                 "tls" => tls(&field, self.place).map(|tls| secret = Some(tls)),
                 "timeout" => timeout(&field).map(|time| silence = Some(time)),
+                "nvme" => {
+                    let needed = "a PCI address in quotes, such as \"0000:01:00.0\"";
+                    let part = |address| Nvme { address, offset: 0, size: None };
+                    let read = field.read(needed, pci_address);
+                    read.map(|read| backings.push(Backing::Nvme(part(read))))
+                }
+                "offset" => size().map(|read| first = Some(read)),
+                "size" => size().map(|read| bytes = Some(read)),
                 "ram" => size().map(|bytes| backings.push(Backing::Ram(bytes))),
                 "null" => size().map(|bytes| backings.push(Backing::Null(bytes))),
                 "socket" => field.path("web.sock").map(|path| ways.push(Way::Socket(path))),
@@ -239,12 +253,20 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
         let [mut backing] = <[Backing; 1]>::try_from(backings)
             .map_err(|said| {
                 self.note(if said.is_empty() {
-                    "nothing keeps it; give `file`, `nbd`, `ram` or `null`, such as file = \"web.img\""
+                    "nothing keeps it; give `file`, `nbd`, `nvme`, `ram` or `null`, such as file = \"web.img\""
                 } else {
-                    "more than one of `file`, `nbd`, `ram` and `null` keep it; leave all but one out"
+                    "more than one of `file`, `nbd`, `nvme`, `ram` and `null` keep it; leave all but one out"
                 });
             })
             .ok()?;
+        match &mut backing {
+            Backing::Nvme(part) => (part.offset, part.size) = (first.unwrap_or(0), bytes),
+            _ if first.is_some() || bytes.is_some() => {
+                self.note("`offset` and `size` are for `nvme` alone; a disk in memory is ram = \"1G\", and a file has its own size");
+                return None;
+            }
+            _ => {}
+        }
         match (&mut backing, cached) {
             (Backing::File { page_cache, .. }, Some(flag)) => *page_cache = flag,
             (_, Some(_)) => {

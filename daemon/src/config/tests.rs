@@ -15,6 +15,11 @@ ram = "1G"
 connect = "/run/scratch.sock"
 packed = true
 
+[disk.fast]
+nvme = "01:00.0"
+offset = "8G"
+socket = "fast.sock"
+
 [network.web-net]
 socket = "net.sock"
 switch = "lan"
@@ -34,7 +39,7 @@ fn says(text: &str) -> Vec<String> {
 #[test]
 fn a_file_is_read() {
     let plan = parse(Path::new("/etc/io.toml"), WHOLE).expect("it is right");
-    let [web, scratch] = &plan.disks[..] else { panic!("two disks") };
+    let [web, scratch, fast] = &plan.disks[..] else { panic!("three disks") };
     assert_eq!(web.backing, Backing::File { path: "/etc/web.img".into(), page_cache: false });
     assert_eq!(web.way, Way::Socket("/etc/web.sock".into()));
     let limits = Limits {
@@ -47,6 +52,8 @@ fn a_file_is_read() {
     assert_eq!((web.limits, scratch.limits), (limits, Limits::default()));
     assert_eq!(scratch.way, Way::Connect("/run/scratch.sock".into()));
     assert_eq!((web.packed, scratch.packed), (false, true));
+    let part = Nvme { address: "0000:01:00.0".into(), offset: 8 << 30, size: None };
+    assert_eq!(fast.backing, Backing::Nvme(part));
     let [network] = &plan.networks[..] else { panic!("a network") };
     assert_eq!((network.vlan, network.rate), (Some(10), Some(100 << 20)));
     assert_eq!(plan.host.control, Some("/etc/io.control".into()));
@@ -98,21 +105,23 @@ connect = \"n\"
     assert_eq!(
         says(text),
         [
-            "io.toml:2: [disk.a]: nothing keeps it; give `file`, `nbd`, `ram` or `null`, such as file = \"web.img\"",
+            "io.toml:2: [disk.a]: nothing keeps it; give `file`, `nbd`, `nvme`, `ram` or `null`, such as file = \"web.img\"",
             "io.toml:4: [disk.b]: its socket s is [disk.a]'s; each device has one of its own",
-            "io.toml:4: [disk.b]: more than one of `file`, `nbd`, `ram` and `null` keep it; leave all but one out",
+            "io.toml:4: [disk.b]: more than one of `file`, `nbd`, `nvme`, `ram` and `null` keep it; leave all but one out",
             "io.toml:8: [network.a]: the name is [disk.a]'s; each device has one of its own",
             "io.toml:8: [network.a]: it has no `switch`; name one, such as switch = \"lan\", and VMs that name the same can reach each other",
         ]
     );
     assert_eq!(
-        says("[vm.a]\nkernel = \"k\"\n[disk.b]\nlimits = { iops = 5 }\nsize = \"1G\"\n"),
+        says("[vm.a]\nkernel = \"k\"\n[disk.b]\nlimits = { iops = 5 }\nbacking = \"null\"\n"),
         [
             "io.toml:1: unknown key `vm`; this is a plan for the hypervisor, which `exitless run` runs; here are tables such as [disk.web]",
             "io.toml:4: [disk.b]: unknown key `limits`; did you mean `limit`?",
-            "io.toml:5: [disk.b]: unknown key `size`; a disk in memory is ram = \"1G\", one that keeps nothing null = \"1T\"; a file has its own size",
+            "io.toml:5: [disk.b]: unknown key `backing`; a disk in memory is ram = \"1G\", one that keeps nothing null = \"1T\"; a file has its own size",
         ]
     );
+    let size = "[disk.a]\nsocket = \"s\"\nram = \"1M\"\nsize = \"1G\"";
+    assert!(says(size)[0].starts_with("io.toml:1: [disk.a]: `offset` and `size` are for `nvme`"));
     assert!(says("[disk.\"a\\u001b\"]\nram = \"1M\"\nsocket = \"s\"")[0].contains("letters"));
     assert!(says("a = ")[0].starts_with("io.toml:1: not valid TOML"));
 }

@@ -28,6 +28,8 @@ pub struct Needs {
     pub tls: bool,
     /// A front end listens, and is connected to.
     pub connects: bool,
+    /// A disk is on an NVMe controller, which is given guests' memory.
+    pub controllers: bool,
     /// A switch's way out is one of the host's interfaces.
     pub interfaces: bool,
 }
@@ -93,6 +95,7 @@ pub const GROUPS: &[Group] = &[
         calls: calls!(SYS_getrandom),
         when: |needs| needs.tls,
     },
+    Group { title: "NVMe controllers", calls: calls!(SYS_ioctl), when: |needs| needs.controllers },
     Group {
         title: "interfaces",
         calls: calls!(SYS_recvmmsg SYS_sendmmsg),
@@ -161,13 +164,16 @@ mod tests {
             servers: yes,
             tls: false,
             connects: yes,
+            controllers: false,
             interfaces: false,
         };
         let count = |needs: Needs| serving(&needs).len();
         assert_eq!(count(all), 30);
         assert_eq!(count(Needs { tls: yes, ..all }), 31);
         assert_eq!(count(Needs { tls: yes, interfaces: yes, ..all }), 33);
+        assert_eq!(count(Needs { tls: yes, interfaces: yes, controllers: yes, ..all }), 34);
         assert_eq!(count(Needs { waits: true, files: false, stock: false, ..all }), 32);
+        assert_eq!(count(Needs { controllers: yes, ..Needs::default() }), 24);
         assert_eq!(count(Needs::default()), 23);
         assert_eq!(count(Needs { files: true, ..Needs::default() }), 24);
     }

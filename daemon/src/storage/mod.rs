@@ -10,16 +10,22 @@
 //! | `open` | how a file is opened: locks, direct I/O |
 //! | `nbd` | what an NBD server keeps; `reach`: how it is reached |
 //! | `link`, `tls` | one connection to such a server |
+//! | `nvme`, `controllers` | a disk on an NVMe controller; how one is found and opened |
 
+mod controllers;
 mod file;
 mod link;
 mod nbd;
+mod nvme;
+#[cfg(test)]
+mod nvme_tests;
 mod open;
 #[cfg(test)]
 mod tests;
 mod tls;
 
 pub use self::nbd::{NbdStore, Reached};
+pub use controllers::{Controllers, Store as NvmeDisk};
 pub use file::FileStore;
 pub use open::{Access, Opened, open};
 
@@ -27,12 +33,15 @@ use crate::arrivals::Begun;
 use anyhow::{Result, bail};
 use blk::backend::{Null, Ram};
 use blk::{Backend, Completion, Failure, Operation, Submitted, Token};
+use daemon_os::GuestRegion;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 /// Operations that a store accepts and that haven't ended, at most: what one guest may have kept.
 const MOST: usize = 1024;
+/// How long an operation is waited for before it is looked again: a millisecond.
+const LONGEST_WAIT: u64 = 1_000_000;
 /// How long a flush may take before what is served is handed over.
 const FLUSHED_WITHIN: Duration = Duration::from_secs(5);
 
@@ -42,6 +51,7 @@ pub enum Store {
     Ram(Ram),
     File(Box<FileStore>),
     Nbd(Box<NbdStore>),
+    Nvme(Box<NvmeDisk>),
 }
 
 impl Store {
@@ -52,6 +62,7 @@ impl Store {
             Store::Null(_) | Store::Ram(_) => 0,
             Store::File(file) => file.outstanding(),
             Store::Nbd(nbd) => nbd.outstanding(),
+            Store::Nvme(nvme) => nvme.disk.outstanding(),
         }
     }
 
@@ -61,23 +72,49 @@ impl Store {
             Store::Null(_) | Store::Ram(_) => {}
             Store::File(file) => file.push(),
             Store::Nbd(nbd) => nbd.push(),
+            Store::Nvme(nvme) => nvme.disk.push(),
         }
     }
 
-    /// Is readable when an operation has ended. None: all are done at once.
+    /// Is readable when an operation has ended. None: all are done at once, or nothing tells.
     pub fn ended(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Store::Null(_) | Store::Ram(_) => None,
+            Store::Null(_) | Store::Ram(_) | Store::Nvme(_) => None,
             Store::File(file) => file.ended(),
             Store::Nbd(nbd) => Some(nbd.ended()),
         }
     }
 
-    /// Sleeps until an operation has ended, for a millisecond at most.
+    /// After how long it is to be asked what has ended, if nothing tells.
+    pub fn look_after(&self) -> Option<u64> {
+        match self {
+            Store::Nvme(nvme) => Some(nvme.disk.look_after()),
+            _ => None,
+        }
+    }
+
+    /// Sleeps until an operation has ended, for a millisecond at most. One that nothing tells of is
+    /// looked for again when that is due.
     pub fn wait(&self) {
-        if let Some(ended) = self.ended() {
-            let limit = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-            let _ = poll(&mut [PollFd::from_borrowed_fd(ended, PollFlags::IN)], Some(&limit));
+        let (ended, after) = (self.ended(), self.look_after());
+        if ended.is_none() && after.is_none() {
+            return;
+        }
+        let limit = after.map_or(LONGEST_WAIT, |after| after.min(LONGEST_WAIT));
+        let limit = Timespec { tv_sec: 0, tv_nsec: limit as i64 };
+        let ended = ended.map(|ended| PollFd::from_borrowed_fd(ended, PollFlags::IN));
+        let _ = poll(&mut Vec::from_iter(ended), Some(&limit));
+    }
+
+    /// Lets the device that keeps the data reach these regions, if one does.
+    ///
+    /// # Errors
+    ///
+    /// In a sentence, if it can't.
+    pub fn share(&self, regions: Vec<GuestRegion>) -> Result<Vec<GuestRegion>> {
+        match self {
+            Store::Nvme(nvme) => nvme.share(regions),
+            _ => Ok(regions),
         }
     }
 
@@ -119,6 +156,7 @@ impl Store {
             Store::Ram(_) => "in memory",
             Store::File(file) => file.how(),
             Store::Nbd(nbd) => nbd.how(),
+            Store::Nvme(_) => "by a driver of its own",
         }
     }
 }
@@ -131,6 +169,7 @@ impl Backend for Store {
             Store::Ram(ram) => ram.submit(token, operation),
             Store::File(file) => file.submit(token, operation),
             Store::Nbd(nbd) => nbd.submit(token, operation),
+            Store::Nvme(nvme) => nvme.disk.submit(token, operation),
         }
     }
 
@@ -140,6 +179,7 @@ impl Backend for Store {
             Store::Null(_) | Store::Ram(_) => None,
             Store::File(file) => file.poll(),
             Store::Nbd(nbd) => nbd.poll(),
+            Store::Nvme(nvme) => nvme.disk.poll(),
         }
     }
 }

@@ -38,7 +38,8 @@ fn ring(uri: &str, operations: usize) -> (Rings, GuestMemory, Span, usize) {
     });
     let mapping = Arc::new(Mapping::anonymous(0x10000).expect("memory"));
     let span = mapping.span().expect("all of it");
-    let memory = GuestMemory::new(vec![GuestRegion { guest: 0, mapping }]).expect("a region");
+    let memory =
+        GuestMemory::new(vec![GuestRegion { guest: 0, mapping, shared: None }]).expect("a region");
     // Header, data, status.
     let chain = [(0x3000_u64, 16_u32, 1_u16, 1_u16), (0x4000, 512, 3, 2), (0x5000, 1, 2, 0)];
     for request in 0..8_u16 {
