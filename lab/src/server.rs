@@ -3,7 +3,7 @@
 //! Guarantees: a server has ended when the value is gone.
 
 use anyhow::{Context as _, Result, bail};
-use exitless::{context::Context, package};
+use exitless::{context::Context, helper, package};
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     io::{BufRead as _, BufReader},
@@ -41,6 +41,17 @@ pub fn packed(cx: &Context) -> Result<PathBuf> {
         bail!("the daemon can't be built: {}", String::from_utf8_lossy(&built.stderr).trim());
     }
     Ok(cx.target.join(package::PROGRAM))
+}
+
+/// Builds the generator of requests so that it runs in any guest, as the daemon is packed.
+pub fn packed_load(cx: &Context) -> Result<PathBuf> {
+    let mut cargo = cx.cargo();
+    // As the checkout's script has it: what both need is built once.
+    cargo.env("RUSTFLAGS", "-Ctarget-feature=+crt-static");
+    let target = ["--profile", "io", "--target", "x86_64-unknown-linux-gnu"];
+    cargo.args(["build", "--quiet"]).args(target).args(["-p", "exitless-load"]);
+    helper::run(&mut cargo, "exitless-load", cx)?;
+    Ok(cx.target.join(package::PROGRAM).with_file_name("exitless-load"))
 }
 
 /// One that runs.

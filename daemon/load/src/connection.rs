@@ -4,7 +4,7 @@ use crate::line::{AVAILABLE, DESCRIPTORS, ELEMENTS, USED};
 use anyhow::{Context as _, Result, bail};
 use daemon_os::Mapping;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::Path;
 use vhost::vhost_user::message::{
     VhostUserConfigFlags, VhostUserInflight, VhostUserProtocolFeatures, VhostUserVirtioFeatures,
@@ -25,6 +25,7 @@ pub struct Connection {
     front: Frontend,
     features: u64,
     memory: Mapping,
+    file: OwnedFd,
 }
 
 /// How a ring's ends are told.
@@ -69,14 +70,21 @@ impl Connection {
         let file = memfd_create("load", MemfdFlags::CLOEXEC).context("there is no memory")?;
         ftruncate(&file, bytes)?;
         let memory = Mapping::of_file(&file, 0, bytes).context("the memory can't be mapped")?;
-        front.set_mem_table(&[VhostUserMemoryRegionInfo {
+        let connection = Connection { front, features, memory, file };
+        connection.share()?;
+        Ok(connection)
+    }
+
+    /// Hands the memory over, also once more: then the device changes over to what is the same.
+    pub fn share(&self) -> Result<()> {
+        self.front.set_mem_table(&[VhostUserMemoryRegionInfo {
             guest_phys_addr: 0,
-            memory_size: bytes,
+            memory_size: self.memory.bytes(),
             userspace_addr: USER,
             mmap_offset: 0,
-            mmap_handle: file.as_raw_fd(),
+            mmap_handle: self.file.as_raw_fd(),
         }])?;
-        Ok(Connection { front, features, memory })
+        Ok(())
     }
 
     pub fn memory(&self) -> Result<Span> {

@@ -12,6 +12,7 @@
 //! | `connection` | what is said to a device |
 //! | `line` | the driver's side of a ring |
 //! | `front`, `ring` | one client of a disk; what its ring asks for, and the echo |
+//! | `verify` | blocks that are written and read again |
 //! | `frames` | a station that sends, and one that receives |
 //! | `counted` | what counts of a run |
 //! | `count` | latencies, and CPU time |
@@ -24,6 +25,7 @@ mod frames;
 mod front;
 mod line;
 mod ring;
+mod verify;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
@@ -73,6 +75,9 @@ struct Arguments {
     /// Don't use event indexes
     #[arg(long)]
     no_event_index: bool,
+    /// Write so many blocks of the one disk, each with something else, and compare what is read
+    #[arg(long, value_name = "BLOCKS", conflicts_with_all = ["echo", "frames", "write"])]
+    verify: Option<u64>,
     /// The process that serves
     #[arg(long, value_name = "PID")]
     server: Option<u32>,
@@ -91,7 +96,7 @@ struct Arguments {
 }
 
 fn main() {
-    match run(&Arguments::parse()).and_then(|figures| Ok(serde_json::to_string(&figures)?)) {
+    match run(&Arguments::parse()) {
         Ok(line) => println!("{line}"),
         Err(error) => {
             eprintln!("exitless-load: {error:#}");
@@ -100,12 +105,18 @@ fn main() {
     }
 }
 
-fn run(arguments: &Arguments) -> Result<Figures> {
-    match (arguments.echo, arguments.frames) {
+fn run(arguments: &Arguments) -> Result<String> {
+    if let Some(blocks) = arguments.verify {
+        let [socket] = &arguments.sockets[..] else { bail!("say which disk: --socket, once") };
+        let verified = verify::verify(socket, arguments.depth, blocks, PATIENCE)?;
+        return Ok(serde_json::to_string(&verified)?);
+    }
+    let figures = match (arguments.echo, arguments.frames) {
         (Some(core), _) => echo(arguments, core),
         (None, Some(bytes)) => stations(arguments, bytes),
         (None, None) => clients(arguments),
-    }
+    };
+    Ok(serde_json::to_string(&figures?)?)
 }
 
 fn stay_on(core: Option<usize>) -> Result<()> {

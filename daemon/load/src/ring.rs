@@ -17,17 +17,17 @@ pub const BLOCK: u64 = 4096;
 
 /// What is where behind the ring, in bytes.
 /// A header, and the status behind it, in a line of the cache.
-const HEADERS: u64 = 0x4000;
-const LINE: u64 = 64;
-const STATUS: u64 = 16;
+pub const HEADERS: u64 = 0x4000;
+pub const LINE: u64 = 64;
+pub const STATUS: u64 = 16;
 const TABLES: u64 = 0x8000;
-const DATA: u64 = 0x1_0000;
+pub const DATA: u64 = 0x1_0000;
 /// All of it.
 pub const BYTES: u64 = DATA + MOST as u64 * BLOCK;
 
 /// Flags of descriptors.
-const NEXT: u16 = 1;
-const WRITE: u16 = 2;
+pub const NEXT: u16 = 1;
+pub const WRITE: u16 = 2;
 const INDIRECT: u16 = 4;
 
 /// A ring and what its requests ask for.

@@ -1,7 +1,7 @@
 //! The test kernels in the emulator: each delivery situation under each policy, what
 //! hostile guests do, two VMs at once, and what is refused; Linux on each network controller and
 //! beside attackers, old and new kernels, as a hypervisor, and every way of booting; the daemon
-//! below stock QEMU.
+//! below stock QEMU, and with a controller of its own.
 //!
 //! Guarantees: [`AT_ONCE`] machines run at a time at most, and one alone where several of its CPUs
 //! are busy, where its run is measured or its turns are timed; a case that fails shows why, with
@@ -44,6 +44,7 @@ mod topology;
 mod trusting;
 mod uplink;
 mod verdict;
+mod vfio;
 mod viommu;
 mod virtio;
 mod watchdog;
@@ -110,6 +111,8 @@ struct Chosen {
     /// Linux as a hypervisor.
     hypervisor: bool,
     stock: Vec<stock::Kind>,
+    /// The daemon with a controller of its own.
+    vfio: bool,
 }
 
 impl Chosen {
@@ -126,6 +129,7 @@ impl Chosen {
                 Some(_) => Vec::new(),
                 None => stock::chosen(quick, long, only),
             },
+            vfio: choice.iommu != Some(Iommu::AmdVi) && vfio::is_chosen(quick, only),
         };
         match only {
             Some(text) if chosen.names().is_empty() => {
@@ -143,6 +147,7 @@ impl Chosen {
             .chain(kernels)
             .chain(hypervisor)
             .chain(self.stock.iter().map(|kind| kind.name().to_owned()))
+            .chain(self.vfio.then(|| vfio::NAME.to_owned()))
             .collect()
     }
 }
@@ -156,7 +161,7 @@ pub fn list(choice: Choice) -> Result<Vec<String>> {
 pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
     let chosen = Chosen::of(choice)?;
     let tally = Tally::new(chosen.names().len());
-    let Chosen { cases, kernels, hypervisor, stock } = chosen;
+    let Chosen { cases, kernels, hypervisor, stock, vfio } = chosen;
     let (only, total) = (choice.only, all().len());
     let kernel = kernel::build(cx, |variant| cases.iter().any(|c| c.has(variant)))?;
     // Built before the first case, so that no case's time has it.
@@ -186,6 +191,9 @@ pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
         summary += hypervisor::run(cx, &tally)?;
     }
     summary += stock::run(cx, &stock, &tally)?;
+    if vfio {
+        summary += vfio::run(cx, &tally)?;
+    }
     Ok(summary)
 }
 
