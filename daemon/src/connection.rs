@@ -18,6 +18,7 @@ use crate::socket::{Message, Received, Socket};
 use crate::waits::{Source, Waits};
 use anyhow::{Context as _, Result, bail};
 use daemon_os::{GuestMemory, GuestRegion};
+use net::config::QueueKind;
 use quiet::Waiting;
 use rustix::fd::{AsFd as _, OwnedFd};
 use vhost_user::{Addresses, Effect, LOG_ALL, Session};
@@ -139,7 +140,7 @@ impl Connection {
             // The back end may still access it.
             std::mem::forget(self.memory.clone());
         }
-        hands.rings.quit(self.place);
+        hands.rings.reset(self.place);
         for place in self.rings.drain(..) {
             if let Ok(ring) = hands.rings.get(place)
                 && let Some(kick) = ring.kick.take()
@@ -238,6 +239,10 @@ impl Connection {
                 Ok(())
             }
             Effect::Enable(ring, true) | Effect::Changed(ring) => self.start_or_log(ring, hands),
+            // It goes on, and nothing goes out.
+            Effect::Enable(ring, false) if self.is_emptied(ring, hands)? => {
+                self.start_or_log(ring, hands)
+            }
             Effect::Enable(ring, false) => {
                 if let Some(state) = self.stop(ring, hands)? {
                     self.session.base_reply(ring, self.base_of(&state));
@@ -250,6 +255,7 @@ impl Connection {
             }
             Effect::Reset => {
                 self.stop_all(hands)?;
+                hands.rings.reset(self.place);
                 self.forget(hands)
             }
             Effect::Features(_) => {
@@ -359,7 +365,13 @@ impl Connection {
         hands: &mut Hands<'_>,
     ) -> Result<()> {
         let place = self.place(ring)?;
-        if !self.session.is_ready(ring) || hands.rings.get(place)?.running {
+        let is_enabled = self.session.is_enabled(ring);
+        let runs = is_enabled || self.is_emptied(ring, hands)?;
+        if !runs || !self.session.is_started(ring) {
+            return Ok(());
+        }
+        if hands.rings.get(place)?.running {
+            hands.rings.set_discards(place, !is_enabled);
             return Ok(());
         }
         let said = *self.session.ring(ring).context("there is no such ring")?;
@@ -394,6 +406,15 @@ impl Connection {
         }
         hands.rings.get(place)?.records = records;
         let started = hands.rings.start(place, queue, window, accepted);
-        started.with_context(|| format!("ring {ring} can't be served"))
+        started.with_context(|| format!("ring {ring} can't be served"))?;
+        hands.rings.set_discards(place, !is_enabled);
+        Ok(())
+    }
+
+    /// Is the ring one of a network that sends? What is in it is thrown away while it is disabled.
+    fn is_emptied(&self, ring: u16, hands: &Hands<'_>) -> Result<bool> {
+        let Kind::Port(port) = &self.device(hands)?.kind else { return Ok(false) };
+        let accepted = net::Features::from_bits_retain(self.session.features());
+        Ok(matches!(port.config.queue(ring, accepted), Some(QueueKind::Transmit(_))))
     }
 }

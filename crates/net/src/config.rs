@@ -201,6 +201,21 @@ impl Config {
     ///
     /// [`BadFeatures`]: the device doesn't work with these.
     pub fn accept(&self, accepted: u64) -> Result<Features, BadFeatures> {
+        self.accept_with(accepted, Features::empty())
+    }
+
+    /// The same where a front end may keep the control queue to itself, and passes on what else the
+    /// driver accepted: what asks for that queue may be accepted without it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::accept`].
+    pub fn accept_behind_front_end(&self, accepted: u64) -> Result<Features, BadFeatures> {
+        self.accept_with(accepted, Features::CTRL_VQ)
+    }
+
+    /// `kept`: who is asked doesn't see them, though they may be accepted.
+    fn accept_with(&self, accepted: u64, kept: Features) -> Result<Features, BadFeatures> {
         let offered = self.features();
         let accepted = Features::from_bits_retain(accepted);
         if !offered.contains(accepted) {
@@ -210,7 +225,7 @@ impl Config {
             return Err(BadFeatures::Legacy);
         }
         for (feature, requirement) in REQUIREMENTS {
-            if accepted.intersects(feature) && !accepted.intersects(requirement) {
+            if accepted.intersects(feature) && !(accepted | kept).intersects(requirement) {
                 return Err(BadFeatures::Requires(feature, requirement));
             }
         }

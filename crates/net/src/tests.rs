@@ -2,7 +2,7 @@ use crate::config::{QueueKind, REQUIREMENTS};
 use crate::filter::{Addresses, Filter, Mode, TABLE};
 use crate::offload::checksum::Sum;
 use crate::rate::Bucket;
-use crate::steer::{Steering, flow};
+use crate::steer::{Pairs, Steering, flow};
 use crate::table::Table;
 use crate::*;
 use proptest::prelude::*;
@@ -286,10 +286,26 @@ fn both_directions_are_one_flow() {
     }
     assert!(seen.len() > 80, "{}", seen.len());
     let mut steering = Steering::new();
-    assert_eq!(7 % 4, steering.pair(7, 4));
+    assert_eq!(7 % 4, steering.pair(7, 0b1111));
     steering.sent(7, 2);
-    assert_eq!((2, 1), (steering.pair(7, 4), steering.pair(7, 2)));
+    assert_eq!((2, 1), (steering.pair(7, 0b1111), steering.pair(7, 0b11)));
     assert_eq!((0, 0), (steering.pair(7, 1), steering.pair(7, 0)));
+    // One that doesn't receive any more, whichever it is; the others share its flows.
+    assert_eq!((3, 1), (steering.pair(7, 0b1010), steering.pair(6, 0b1010)));
+    let mut pairs = Pairs::new();
+    [0, 2, 63].iter().for_each(|pair| pairs.attach(*pair, true));
+    pairs.attach(64, true);
+    assert_eq!(1 << 63 | 0b101, pairs.active());
+    pairs.attach(0, false);
+    assert_eq!(1 << 63 | 0b100, pairs.active());
+    pairs.has_control();
+    assert_eq!(0, pairs.active(), "the first one alone is used");
+    pairs.set_used(3);
+    pairs.has_control();
+    assert_eq!(0b100, pairs.active());
+    pairs.set_used(64);
+    assert_eq!(1 << 63 | 0b100, pairs.active());
+    assert_eq!(0, pairs.detached().active());
 }
 
 #[test]

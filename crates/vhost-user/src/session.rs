@@ -127,10 +127,20 @@ impl Session {
 
     /// Has all been said that the ring needs to be served?
     pub fn is_ready(&self, index: u16) -> bool {
+        self.is_started(index) && self.is_enabled(index)
+    }
+
+    /// The same, but it may be disabled: a network takes what it is to send then, and throws it
+    /// away.
+    pub fn is_started(&self, index: u16) -> bool {
+        let ring = self.ring(index);
+        ring.is_some_and(|ring| ring.started && ring.size > 0 && ring.addresses.is_some())
+    }
+
+    /// Is the ring enabled?
+    pub fn is_enabled(&self, index: u16) -> bool {
         let all = self.features & PROTOCOL_FEATURES == 0;
-        self.ring(index).is_some_and(|ring| {
-            ring.started && ring.size > 0 && ring.addresses.is_some() && (ring.enabled || all)
-        })
+        self.ring(index).is_some_and(|ring| ring.enabled || all)
     }
 
     /// The regions, in the order of guest addresses.
