@@ -2,6 +2,7 @@
 
 mod begin;
 mod quiet;
+mod refused;
 mod said;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ use crate::socket::{Message, Received, Socket};
 use crate::waits::{Source, Waits};
 use anyhow::{Context as _, Result, bail};
 use daemon_os::{GuestMemory, GuestRegion};
+use net::config::QueueKind;
 use quiet::Waiting;
 use rustix::fd::{AsFd as _, OwnedFd};
 use vhost_user::{Addresses, Effect, LOG_ALL, Session};
@@ -51,6 +53,8 @@ pub struct Connection {
     changes: Option<Changes>,
     /// By rings: the log that it was started with, and as what its used ring is logged.
     logged: Vec<Option<(u64, Option<u64>)>>,
+    /// A request of it was refused, and the log says so.
+    is_refused: bool,
     /// What waits for rings that are to stop.
     waiting: Option<Waiting>,
 }
@@ -78,6 +82,7 @@ impl Connection {
             kept: None,
             changes: None,
             logged: vec![None; count.into()],
+            is_refused: false,
             waiting: None,
         };
         for index in 0..count {
@@ -140,7 +145,7 @@ impl Connection {
             // The back end may still access it.
             std::mem::forget(self.memory.clone());
         }
-        hands.rings.quit(self.place);
+        hands.rings.reset(self.place);
         for place in self.rings.drain(..) {
             if let Ok(ring) = hands.rings.get(place)
                 && let Some(kick) = ring.kick.take()
@@ -159,7 +164,10 @@ impl Connection {
 
     fn handle(&mut self, message: Message, hands: &mut Hands<'_>) -> Result<()> {
         let Message { header, payload, descriptors } = message;
-        let effect = self.session.handle(&header, &payload, descriptors)?;
+        let effect = match self.session.handle(&header, &payload, descriptors) {
+            Ok(effect) => effect,
+            Err(error) => return self.refuse(&header, error, hands),
+        };
         let mut handle = None;
         let reply = match effect {
             Effect::Reply(reply) => reply,
@@ -238,6 +246,8 @@ impl Connection {
                     hands.waits.add(kick, Source::Kick(place))?;
                 }
                 hands.rings.get(place)?.kick = kick;
+                // A kick that came by the one before may not have been heard.
+                hands.rings.poll_now(place);
                 self.start_if_ready(ring, None, hands)
             }
             Effect::Call(ring, call) => {
@@ -246,12 +256,25 @@ impl Connection {
                 Ok(())
             }
             Effect::Enable(ring, true) | Effect::Changed(ring) => self.start_or_log(ring, hands),
+            // It goes on, and nothing goes out.
+            Effect::Enable(ring, false) if self.is_emptied(ring, hands)? => {
+                self.start_or_log(ring, hands)
+            }
             Effect::Enable(ring, false) => {
                 if let Some(state) = self.stop(ring, hands)? {
                     self.session.base_reply(ring, self.base_of(&state));
                 }
                 Ok(())
             }
+            Effect::Announce(mac) => match &self.device(hands)?.kind {
+                Kind::Port(port) => hands.rings.announce(*port, net::Mac(mac)),
+                Kind::Disk(_) => Ok(()),
+            },
+            Effect::DisableAll => (0..self.count())
+                .filter(|ring| !self.session.is_enabled(*ring))
+                .collect::<Vec<_>>()
+                .into_iter()
+                .try_for_each(|ring| self.carry_out(Effect::Enable(ring, false), hands)),
             Effect::SetInflight(described, file) => {
                 let kept = Kept::map(described, file, self.count())?;
                 self.with_stopped(hands, |connection, _| {
@@ -261,6 +284,7 @@ impl Connection {
             }
             Effect::Reset => {
                 self.stop_all(hands)?;
+                hands.rings.reset(self.place);
                 self.forget(hands)
             }
             Effect::Features(_) => {
@@ -282,7 +306,6 @@ impl Connection {
             // end.
             Effect::Error(_, said) => said.map(event).transpose().map(|_| ()),
             Effect::LogCall(said) => event(said).map(|_| ()),
-            Effect::WriteConfig { .. } => bail!("the configuration space can't be written"),
             _ => Ok(()),
         }
     }
@@ -387,7 +410,13 @@ impl Connection {
         hands: &mut Hands<'_>,
     ) -> Result<()> {
         let place = self.place(ring)?;
-        if !self.session.is_ready(ring) || hands.rings.get(place)?.running {
+        let is_enabled = self.session.is_enabled(ring);
+        let runs = is_enabled || self.is_emptied(ring, hands)?;
+        if !runs || !self.session.is_started(ring) {
+            return Ok(());
+        }
+        if hands.rings.get(place)?.running {
+            hands.rings.set_discards(place, !is_enabled);
             return Ok(());
         }
         let said = *self.session.ring(ring).context("there is no such ring")?;
@@ -422,6 +451,15 @@ impl Connection {
         }
         hands.rings.get(place)?.records = records;
         let started = hands.rings.start(place, queue, window, accepted);
-        started.with_context(|| format!("ring {ring} can't be served"))
+        started.with_context(|| format!("ring {ring} can't be served"))?;
+        hands.rings.set_discards(place, !is_enabled);
+        Ok(())
+    }
+
+    /// Is the ring one of a network that sends? What is in it is thrown away while it is disabled.
+    fn is_emptied(&self, ring: u16, hands: &Hands<'_>) -> Result<bool> {
+        let Kind::Port(port) = &self.device(hands)?.kind else { return Ok(false) };
+        let accepted = net::Features::from_bits_retain(self.session.features());
+        Ok(matches!(port.config.queue(ring, accepted), Some(QueueKind::Transmit(_))))
     }
 }

@@ -187,9 +187,14 @@ impl Disk {
             Store::Nvme(nvme) => nvme.disk.abilities().block,
             _ => SECTOR as u32,
         };
+        let own = match &store {
+            Store::File(file) => file.block().unwrap_or(SECTOR),
+            _ => SECTOR,
+        };
         let parameters = Parameters {
             capacity,
             block_size,
+            physical_block_exponent: (own / SECTOR).ilog2() as u8,
             queues,
             read_only,
             discard: range(discards),

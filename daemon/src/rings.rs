@@ -9,7 +9,7 @@ use crate::arrivals::Arrivals;
 use crate::clock::{Clock, HERTZ};
 use crate::config::Limits;
 use crate::counts::Time;
-use crate::device::{Device, Kind, Port};
+use crate::device::{Device, Kind};
 use crate::ring::{Ring, Work};
 use crate::storage::Controllers;
 use crate::uplink::Uplink;
@@ -50,8 +50,9 @@ pub struct Served {
 }
 
 impl Served {
-    /// The port of a connection has no driver any more, nor its memory, if none of its rings runs.
-    fn quit(&mut self, connection: usize) {
+    /// The port of a connection has no memory any more, if none of its rings runs. What its driver
+    /// has set holds until it is reset.
+    fn quit(&mut self, connection: usize, is_reset: bool) {
         let mut own = self.all.iter().map(|(_, ring)| ring);
         let own: Vec<&Ring> = own.by_ref().filter(|ring| ring.connection == connection).collect();
         let port = own.iter().find_map(|ring| match ring.work {
@@ -62,7 +63,10 @@ impl Served {
         if let Some(port) = port.filter(|_| !is_used)
             && let Some(switch) = self.switches.get_mut(port.switch)
         {
-            switch.stop(port.number);
+            match is_reset {
+                true => switch.stop(port.number),
+                false => switch.pause(port.number),
+            }
         }
     }
 }
@@ -242,13 +246,13 @@ impl Rings {
                 let switch = switches.get_mut(port.switch).context("the switch is gone")?;
                 // Only a port that runs knows what its queues are for.
                 if switch.kind(port.number, 0).is_none() {
-                    let accepted = port.config.accept(accepted)?;
-                    switch.start(port.number, window, accepted);
+                    let accepted = port.config.accept_behind_front_end(accepted)?;
+                    switch.resume(port.number, window, accepted);
                 }
                 let attached = switch.attach(port.number, ring.index, queue);
                 if let Err(error) = attached {
                     let connection = ring.connection;
-                    self.served.quit(connection);
+                    self.served.quit(connection, false);
                     return Err(error.into());
                 }
                 let at = place_of(port.switch, port.number);
@@ -267,11 +271,10 @@ impl Rings {
         ring.arrivals = Arrivals::default();
         // What an earlier life of this daemon published may not have been told.
         ring.tell();
-        let (work, device, connection) = (ring.has_turns(switches), ring.device, ring.connection);
+        let (work, device) = (ring.has_turns(switches), ring.device);
         if work {
             self.schedule.poll(place, device, now);
         }
-        self.use_pairs(connection);
         Ok(())
     }
 
@@ -302,30 +305,35 @@ impl Rings {
             state = State { available: state.used, ..State::at_reset(Default::default()) };
             state.used = state.available;
             let connection = ring.connection;
-            self.served.quit(connection);
+            self.served.quit(connection, false);
         }
         Some(state)
     }
 
-    /// A connection ends, whose rings have stopped: nothing refers to its memory.
-    pub fn quit(&mut self, connection: usize) {
-        self.served.quit(connection);
+    /// The device of a connection is reset, or the connection ends. Its rings have stopped: nothing
+    /// refers to its memory, and nothing that its driver has set is left.
+    pub fn reset(&mut self, connection: usize) {
+        self.served.quit(connection, true);
     }
 
-    /// The pairs of a port whose receive queues run are those that it receives by.
-    fn use_pairs(&mut self, connection: usize) {
+    /// What this ring of a network is to send is taken and goes nowhere; or goes out again.
+    pub fn set_discards(&mut self, place: usize, on: bool) {
         let Served { all, switches, .. } = &mut self.served;
-        let receives = |ring: &Ring| match ring.work {
-            Work::Frames(port) => {
-                let counts = ring.connection == connection && ring.running;
-                let receives = ring.index.is_multiple_of(2) && !ring.has_turns(switches);
-                (counts && receives).then_some(port)
-            }
-            Work::Requests(_) => None,
-        };
-        let ports: Vec<Port> = all.iter().filter_map(|(_, ring)| receives(ring)).collect();
-        if let Some(port) = ports.first() {
-            switches[port.switch].set_pairs(port.number, ports.len() as u16);
+        if let Some(Ring { work: Work::Frames(port), index, .. }) = all.get(place)
+            && let Some(switch) = switches.get_mut(port.switch)
+        {
+            switch.set_discards(port.number, *index, on);
+        }
+    }
+
+    /// This ring is looked at without a kick, if it runs.
+    pub fn poll_now(&mut self, place: usize) {
+        let now = self.look_at_clock();
+        let Served { all, switches, .. } = &mut self.served;
+        let Some(ring) = all.get_mut(place).filter(|ring| ring.running) else { return };
+        if ring.has_turns(switches) {
+            ring.set_kicks(switches, false);
+            self.schedule.poll(place, ring.device, now);
         }
     }
 

@@ -39,7 +39,7 @@ fn guest(switch: &mut Switch, number: u8, features: Features, pairs: u16) -> (Gu
     let config = config.expect("there can be such a device");
     let port = switch.add(config, Plan::default()).expect("there is room");
     switch.start(port, window, config.features());
-    let drivers = [0, 1].map(|index| {
+    let mut drivers = (0..2 * pairs).map(|index| {
         let driver = driver::driver(&mut heap, 128, features);
         let state = State::at_reset(features);
         let queue = Queue::new(&window, driver.layout(), features, state);
@@ -48,7 +48,7 @@ fn guest(switch: &mut Switch, number: u8, features: Features, pairs: u16) -> (Gu
         switch.attach(port, index, queue).expect("it has such a queue");
         driver
     });
-    switch.set_pairs(port, pairs);
+    let drivers = [drivers.next(), drivers.next()].map(|driver| driver.expect("there are two"));
     (Guest { port, drivers, _memory: memory }, heap)
 }
 

@@ -15,7 +15,7 @@ use crate::port::Port;
 use crate::queues::{Served, waits};
 use crate::rate::Bucket;
 use crate::receive::{Receive, is_for_frames};
-use crate::steer::{FLOW, Steering, flow};
+use crate::steer::{FLOW, Steering, are_several, bit, flow};
 use crate::switch::{Outcome, price};
 use crate::{LEAST_CHARGE, MAX_FRAME};
 use virtqueue::{Chain, Ones, Queue};
@@ -57,8 +57,8 @@ struct Between<'a> {
 struct Steers<'a> {
     /// The sender's memory of it, if it has several pairs.
     sender: Option<&'a mut Steering>,
-    /// The receiver's, if several of its pairs receive, and how many do.
-    receiver: Option<(&'a Steering, u16)>,
+    /// The receiver's, if several of its pairs receive, and a bit for each that does.
+    receiver: Option<(&'a Steering, u64)>,
     pairs: [u16; 2],
 }
 
@@ -103,12 +103,13 @@ impl<const RING: usize> Way<'_, RING> {
         let running = receiver.running.as_ref()?;
         let vlan = sender.plan.vlan.ingress(None)?;
         let (own, other) = (sender.config.parameters(), receiver.config.parameters());
-        // Without steering it is the first one that receives.
-        let is_steered = running.active > 1 || self.pairs[1] == 0;
+        // Without steering it is the only one that receives.
+        let active = running.pairs.active();
+        let is_steered = are_several(active) || active == bit(self.pairs[1]);
         let is_guest = sender.uplink.is_none() && receiver.uplink.is_none();
         let is_up = sender.link_up && receiver.link_up;
         let may = receiver.plan.vlan.egress(vlan) == Some(false)
-            && running.filter.accepts(receiver.mac, None, receiver.mac);
+            && receiver.filter.accepts(receiver.mac, None, receiver.mac);
         let longest = MAX_FRAME.min(ETHERNET as u32 + u32::from(own.mtu.min(other.mtu)));
         (is_steered && is_guest && is_up && may).then_some(longest)
     }
@@ -125,9 +126,10 @@ impl<const RING: usize> Way<'_, RING> {
         let longest = self.longest()?;
         let Way { sender, served, receiver, receive, .. } = self;
         let (sending, receiving) = (sender.running.as_mut()?, receiver.running.as_ref()?);
+        let active = receiving.pairs.active();
         let steers = Steers {
             sender: (sender.config.parameters().pairs > 1).then_some(&mut sending.steering),
-            receiver: (receiving.active > 1).then_some((&receiving.steering, receiving.active)),
+            receiver: are_several(active).then_some((&receiving.steering, active)),
             pairs: self.pairs,
         };
         // What is broken or in stock is found on the other way.
@@ -198,7 +200,7 @@ impl<const RING: usize> Way<'_, RING> {
         let counts = &mut self.receive.counts;
         counts.frames = counts.frames.saturating_add(frames);
         counts.bytes = counts.bytes.saturating_add(bytes);
-        self.receiver.touched |= 1u64.checked_shl(self.pairs[1].into()).unwrap_or(0);
+        self.receiver.touched |= bit(self.pairs[1]);
     }
 }
 

@@ -7,7 +7,7 @@ use crate::frame::{ETHERNET, Fault, Frame};
 use crate::queues::Queues;
 use crate::rate::{Bucket, Rate};
 use crate::receive::Filling;
-use crate::steer::{Steering, flow};
+use crate::steer::{Pairs, Steering, are_several, bit, first, flow};
 use crate::uplink::Uplink;
 use crate::{Mac, Vlan};
 use virtqueue::Chain;
@@ -110,12 +110,19 @@ pub struct Running {
     pub window: Window,
     /// What its driver accepted.
     pub accepted: Features,
-    /// What it wants to receive.
-    pub filter: Filter,
-    /// Pairs that are used for receiving.
-    pub active: u16,
+    /// Pairs that receive.
+    pub pairs: Pairs,
     /// By which of them.
     pub steering: Steering,
+    /// A bit for each pair whose frames are taken and go nowhere.
+    pub discards: u64,
+}
+
+/// What the driver has set, while the device has neither memory nor queues.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    accepted: Features,
+    pairs: Pairs,
 }
 
 /// A port, but for its queues.
@@ -127,6 +134,10 @@ pub struct Port {
     pub mac: Mac,
     pub link_up: bool,
     pub running: Option<Running>,
+    /// It isn't running, and is the same device when it does again.
+    kept: Option<Kept>,
+    /// What its driver wants to receive.
+    pub filter: Filter,
     /// It is no device's port, but one to the wire.
     pub uplink: Option<Uplink>,
     pub rate: Bucket,
@@ -149,6 +160,8 @@ impl Port {
             mac: config.parameters().mac,
             link_up: true,
             running: None,
+            kept: None,
+            filter: Filter::new(Features::empty()),
             uplink: None,
             rate: Bucket::new(plan.rate),
             flood: Bucket::new(plan.flood),
@@ -161,15 +174,56 @@ impl Port {
 
     pub fn start(&mut self, window: Window, accepted: Features) {
         self.stop();
-        let filter = Filter::new(accepted);
+        self.filter = Filter::new(accepted);
+        self.run(window, accepted, Pairs::new());
+    }
+
+    fn run(&mut self, window: Window, accepted: Features, pairs: Pairs) {
         let steering = Steering::new();
-        self.running = Some(Running { window, accepted, filter, active: 1, steering });
+        self.running = Some(Running { window, accepted, pairs, steering, discards: 0 });
     }
 
     pub fn stop(&mut self) {
-        self.running = None;
+        (self.running, self.kept) = (None, None);
         self.mac = self.config.parameters().mac;
         self.touched = 0;
+    }
+
+    /// It has no memory and no queues; what its driver has set holds.
+    pub fn pause(&mut self) {
+        self.touched = 0;
+        if let Some(Running { accepted, pairs, .. }) = self.running.take() {
+            self.kept = Some(Kept { accepted, pairs: pairs.detached() });
+        }
+    }
+
+    /// It goes on. False: it was stopped, or its driver accepted other features, so it is to begin.
+    pub fn resume(&mut self, window: Window, accepted: Features) -> bool {
+        match self.kept.take() {
+            Some(kept) if kept.accepted == accepted => {
+                self.run(window, accepted, kept.pairs);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The queue of this purpose comes or goes.
+    pub fn attach(&mut self, kind: QueueKind, there: bool) {
+        let Some(running) = &mut self.running else { return };
+        match kind {
+            QueueKind::Receive(pair) => running.pairs.attach(pair, there),
+            QueueKind::Transmit(pair) => running.discards &= !bit(pair),
+            QueueKind::Control if there => running.pairs.has_control(),
+            QueueKind::Control => {}
+        }
+    }
+
+    /// Whether frames of this pair go nowhere.
+    #[inline(always)]
+    pub fn discards(&self, pair: u16) -> bool {
+        let discards = self.running.as_ref().map_or(0, |running| running.discards);
+        discards != 0 && discards & bit(pair) != 0
     }
 
     /// What the queue of this index is for, while a driver runs the device.
@@ -215,7 +269,7 @@ impl Port {
             return (0, 0);
         };
         let tag = tagged.then_some(vlan);
-        if !running.filter.accepts(frame.destination(), tag, self.mac) {
+        if !self.filter.accepts(frame.destination(), tag, self.mac) {
             counters.filtered += 1;
             return (0, 0);
         }
@@ -223,16 +277,17 @@ impl Port {
             counters.oversized += 1;
             return (0, 0);
         }
-        let pair = match running.active {
-            0 | 1 => 0,
-            active => running.steering.pair(flow(&frame.head), active),
+        let active = running.pairs.active();
+        let pair = match are_several(active) {
+            true => running.steering.pair(flow(&frame.head), active),
+            false => first(active),
         };
         self.last_pair = pair;
         let Some(receive) = queues.receive.get_mut(usize::from(pair)) else {
             counters.no_room += 1;
             return (0, 0);
         };
-        self.touched |= 1u64.checked_shl(pair.into()).unwrap_or(0);
+        self.touched |= bit(pair);
         let (window, accepted) = (&running.window, running.accepted);
         let mergeable = accepted.contains(Features::MRG_RXBUF);
         let buffers = &mut Filling { receive: &mut *receive, window, mergeable, scratch };
@@ -288,15 +343,16 @@ impl Port {
     pub fn command(&mut self, command: Command) -> bool {
         let Some(running) = &mut self.running else { return false };
         match command {
-            Command::Mode(mode, on) => running.filter.set_mode(mode, on),
-            Command::Tables(unicast, multicast) => running.filter.set_tables(unicast, multicast),
+            Command::Mode(mode, on) => self.filter.set_mode(mode, on),
+            Command::Tables(unicast, multicast) => self.filter.set_tables(unicast, multicast),
             Command::Address(mac) => self.mac = mac,
-            Command::Vlan(vlan, within) => return running.filter.set_vlan(vlan, within),
+            Command::Vlan(vlan, within) => return self.filter.set_vlan(vlan, within),
+            Command::Announced => {}
             Command::Pairs(pairs) => {
                 if !(1..=self.config.parameters().pairs).contains(&pairs) {
                     return false;
                 }
-                running.active = pairs;
+                running.pairs.set_used(pairs);
             }
         }
         true

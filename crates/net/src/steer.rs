@@ -1,6 +1,7 @@
 //! Which receive queue a flow goes to (5.1.6.5.6.1, automatic receive steering): that of the pair
 //! which the driver used last to send in the same flow. Flows with the same hash go together.
 use crate::frame::ETHERNET;
+use crate::port::MAX_PAIRS;
 
 /// Hashes.
 const FLOWS: usize = 256;
@@ -28,11 +29,82 @@ impl Steering {
         }
     }
 
-    /// The pair that receives, of the first `active` ones.
-    pub fn pair(&self, flow: u8, active: u16) -> u16 {
+    /// The pair that receives, of those with a bit here; pair 0 of none.
+    pub fn pair(&self, flow: u8, active: u64) -> u16 {
         let pair = self.0.get(usize::from(flow)).copied().unwrap_or(NONE);
-        if u16::from(pair) < active { pair.into() } else { u16::from(flow) % active.max(1) }
+        if pair != NONE && active & bit(pair.into()) != 0 {
+            return pair.into();
+        }
+        let before = u32::from(flow) % active.count_ones().max(1);
+        first((0..before).fold(active, |left, _| left & left.wrapping_sub(1)))
     }
+}
+
+/// The pairs that receive: those whose receive queue is there, as far as the driver uses them.
+#[derive(Clone, Copy, Debug)]
+pub struct Pairs {
+    /// A bit for each receive queue that is there.
+    attached: u64,
+    /// A bit for each pair that the driver uses.
+    used: u64,
+    /// It can say which. Else those are used that are there.
+    is_said: bool,
+}
+
+impl Pairs {
+    /// Without a queue.
+    pub const fn new() -> Pairs {
+        Pairs { attached: 0, used: u64::MAX, is_said: false }
+    }
+
+    /// A bit for each that receives.
+    #[inline(always)]
+    pub fn active(self) -> u64 {
+        self.attached & self.used
+    }
+
+    /// The receive queue of this pair comes or goes.
+    pub fn attach(&mut self, pair: u16, there: bool) {
+        let bit = bit(pair);
+        self.attached = if there { self.attached | bit } else { self.attached & !bit };
+    }
+
+    /// The driver can say how many it uses: one before it does (5.1.6.5.5).
+    pub fn has_control(&mut self) {
+        if !self.is_said {
+            self.set_used(1);
+        }
+    }
+
+    /// It uses so many.
+    pub fn set_used(&mut self, pairs: u16) {
+        let unused = u64::BITS - u32::from(pairs).min(u64::BITS);
+        (self.used, self.is_said) = (u64::MAX.checked_shr(unused).unwrap_or(0), true);
+    }
+
+    /// Without queues, as many are used as before.
+    pub fn detached(self) -> Pairs {
+        Pairs { attached: 0, ..self }
+    }
+}
+
+/// The bit of a pair: no port has more than there are bits.
+#[inline(always)]
+pub fn bit(pair: u16) -> u64 {
+    const { assert!(MAX_PAIRS as u32 == u64::BITS) };
+    1u64.wrapping_shl(pair.into())
+}
+
+/// The first of these pairs; of none pair 0, which drops what it gets then.
+#[inline(always)]
+pub fn first(pairs: u64) -> u16 {
+    (pairs.trailing_zeros() % u64::BITS) as u16
+}
+
+/// Whether there is more than one.
+#[inline(always)]
+pub fn are_several(pairs: u64) -> bool {
+    pairs & pairs.wrapping_sub(1) != 0
 }
 
 /// The flow of a frame that begins with these bytes, [`FLOW`] of them if it is as long: the same in

@@ -152,7 +152,9 @@ impl<const RING: usize> Switch<RING> {
     ) -> Result<(), NoSuchQueue> {
         let kind = self.port(number).and_then(|port| port.kind(index)).ok_or(NoSuchQueue)?;
         let queues = self.queues_mut(number).ok_or(NoSuchQueue)?;
-        queues.attach(kind, queue).ok_or(NoSuchQueue)
+        queues.attach(kind, queue).ok_or(NoSuchQueue)?;
+        self.port_mut(number).into_iter().for_each(|port| port.attach(kind, true));
+        Ok(())
     }
 
     /// For a reset of the device: its queues and all that its driver has set are gone, what was
@@ -271,10 +273,13 @@ impl<const RING: usize> Switch<RING> {
         now: u64,
         most: u32,
     ) -> Result<Outcome, Broken> {
-        match self.port(number).and_then(|port| port.kind(index)) {
-            Some(QueueKind::Transmit(pair)) => {
-                self.transmit(number, pair, now, most.clamp(1, BURST))
+        let Some(port) = self.port(number) else { return Ok(Outcome::default()) };
+        let most = most.clamp(1, BURST);
+        match port.kind(index) {
+            Some(QueueKind::Transmit(pair)) if port.discards(pair) => {
+                self.discard(number, pair, most)
             }
+            Some(QueueKind::Transmit(pair)) => self.transmit(number, pair, now, most),
             Some(QueueKind::Control) => self.control(number),
             Some(QueueKind::Receive(_)) | None => Ok(Outcome::default()),
         }

@@ -360,7 +360,7 @@ fn flows_of_a_burst_go_to_their_pairs() {
     let mut lan = Lan::new();
     for number in 0..2 {
         let guest = lan.add(asked(number), Plan::default(), Features::empty());
-        assert!(lan.switch.set_pairs(lan.guests[guest].port, 3));
+        assert_eq!(0, lan.command(guest, 4, 0, &3u16.to_le_bytes()));
         for pair in 0..3 {
             (0..40).for_each(|_| lan.post(guest, pair, &[2048]));
         }
