@@ -11,11 +11,13 @@
 //! told so. Knows L1 in long mode with four levels alone.
 
 mod compose;
+mod registers;
 mod shadow;
 #[cfg(test)]
 mod tests;
 mod walk;
 
 pub use compose::{Page, compose};
+pub use registers::Registers;
 pub use shadow::{NoFrame, Shadow};
 pub use walk::{Access, L1Memory, Miss, Rules, Walked, walk};

@@ -26,6 +26,7 @@ use core::sync::atomic::AtomicU32;
 use delivery::{Event, Mode};
 pub use exit::{Exit, PortAccess, Quirk};
 pub use nesting::{Attempt, GuestPages, Inner, Notice};
+use paging::Mapping;
 use paging::walk::Paging;
 pub use start::{PAT_AT_RESET, Start};
 
@@ -164,6 +165,9 @@ pub trait VirtualCpu: decode::Registers {
     fn enter_inner(&mut self, requests: &AtomicU32) -> Entry;
     /// Why the inner guest was left; to be asked once for each time.
     fn inner_exit(&mut self, memory: &dyn GuestPages) -> Inner;
+    /// After [`Inner::Elsewhere`]: the guest has these registers there without an exit, or none.
+    /// They may be used until [`VirtualCpu::flush_translations`].
+    fn inner_registers(&mut self, at: u64, registers: Option<Mapping>);
     /// Leaves the inner guest for this, if the guest wants that. True: the guest goes on.
     fn notify(&mut self, notice: Notice) -> bool;
     /// An instruction that isn't known accessed what isn't there. True: it may be one of the

@@ -27,6 +27,9 @@ pub enum Inner {
     Told,
     /// A translation of its memory was missing, and is there now.
     Filled,
+    /// It used this guest-physical address of the guest's, which isn't memory: what the guest has
+    /// there is asked for ([`VirtualCpu::inner_registers`](crate::VirtualCpu::inner_registers)).
+    Elsewhere(u64),
     /// An NMI came, as in [`Exit::Nmi`](crate::Exit::Nmi).
     Nmi,
     /// A physical interrupt is pending, which the host is to take.

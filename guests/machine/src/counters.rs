@@ -84,6 +84,11 @@ fn page(cpu: usize) -> Option<*const Page> {
     (address != 0).then_some(address as *const Page)
 }
 
+/// Where this CPU's page is; 0 without a hypervisor.
+pub fn address() -> u64 {
+    PAGES[smp::index()].load(SeqCst)
+}
+
 /// Whether this CPU's page says what it must of itself; true without a hypervisor.
 pub fn page_is_sane() -> bool {
     page(smp::index()).is_none_or(|p| {

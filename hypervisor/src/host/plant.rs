@@ -25,6 +25,7 @@ pub const HYPERCALL: u64 = u64::from_le_bytes(*b"PLANTED!");
 
 const PAGE: u64 = 4096;
 const WRITE: u64 = 1 << 1;
+const UNCACHED: u64 = 1 << 4;
 /// Guest-physical: nothing is there.
 const NOWHERE: u64 = 0x9000_0000;
 /// In the guest's memory.
@@ -123,10 +124,12 @@ pub fn plant(vm: &Vm, pc: &mut Pc, vcpu: &impl Outline, what: u64) -> bool {
             cpu::x2apic::late::expect(what == 23);
             true
         }
-        // A page of its guest's leads to the host.
-        25 => {
+        // A page of its guest's leads to the host, or to registers that aren't its device's.
+        25 | 26 => {
             let Some(tables) = vcpu.inner_tables(read) else { return false };
-            set(leaf(tables.outline.root(), 4, INNER, LARGE), |e| e & !ADDRESS | host & ADDRESS)
+            let (to, bits) = if what == 25 { (host, 0) } else { (registers, UNCACHED) };
+            let to = to & ADDRESS | bits;
+            set(leaf(tables.outline.root(), 4, INNER, LARGE), |e| e & !ADDRESS | to)
         }
         // A controller that a sidecore drives reaches the host instead of its last VM's memory.
         24 => {

@@ -14,7 +14,7 @@ use arrayvec::ArrayVec;
 use dma::DmaTable;
 use paging::audit::Outline;
 use paging::walk::GuestMemory;
-use paging::{Access, Flush, Nested, PageSize, Table};
+use paging::{Access, Flush, Mapping, Nested, PageSize, Table};
 use thiserror::Error;
 
 /// Below 4 GiB a guest has at most this much; the rest lies from 4 GiB up.
@@ -250,6 +250,11 @@ impl Tables {
         access: Access,
     ) -> Result<(), paging::Error> {
         self.nested.map(&mut self.pool, gpa, hpa, len, access)
+    }
+
+    /// What the guest reaches at an address without an exit.
+    pub fn lookup(&self, gpa: u64) -> Option<Mapping> {
+        self.nested.lookup(&self.pool, gpa)
     }
 
     /// Unmaps what [`Memory::map`] mapped. `flush` drops the cached translations of

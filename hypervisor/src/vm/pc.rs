@@ -12,6 +12,7 @@ use crate::vm::devices::bus_map::BusMap;
 use crate::vm::devices::pci_bus::PciBus;
 use crate::vm::exit_context::ExitContext;
 use crate::vm::stop::Fault;
+use paging::Mapping;
 use virtual_pc::pci::Actions;
 
 /// The shared parts of the PC.
@@ -48,6 +49,11 @@ impl Pc {
     /// The PCI bus.
     pub fn pci_mut(&mut self) -> &mut PciBus {
         &mut self.pci
+    }
+
+    /// What the guest has at an address of a function's BARs, if it has that without an exit.
+    pub fn registers_at(&self, gpa: u64) -> Option<Mapping> {
+        self.pci.has_bar_at(gpa).then(|| self.board.tables().lookup(gpa))?
     }
 
     /// What follows a configuration write to the function `index`, a reset apart.

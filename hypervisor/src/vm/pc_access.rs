@@ -9,6 +9,8 @@ use crate::vm::exit_context::ExitContext;
 use crate::vm::pc::Pc;
 use crate::vm::stop::{Incident, Stop};
 use ledger::Reason;
+use spin::MutexGuard;
+use virtual_pc::pci::Actions;
 use virtual_pc::ports;
 use virtual_pc::unanswered::Place;
 
@@ -17,29 +19,43 @@ impl<C: VirtualCpu> Vcpu<C> {
     pub(super) fn with_pc<R>(&mut self, f: impl FnOnce(&mut Pc, &mut ExitContext) -> R) -> R {
         let mut cx = ExitContext::new(&self.vm.guest, self.id);
         let vm = self.vm;
-        let mut pc = loop {
-            match vm.pc.try_lock() {
-                Some(pc) => break pc,
-                None => self.await_pc(),
-            }
+        let mut pc = match vm.pc.try_lock() {
+            Some(pc) => pc,
+            None => self.await_pc(),
         };
         let result = f(&mut pc, &mut cx);
         drop(pc);
+        if cx.flushes() || cx.leaves_eli() {
+            self.do_rest(&cx);
+        }
+        result
+    }
+
+    /// What was left to do for this vCPU.
+    #[cold]
+    #[inline(never)]
+    fn do_rest(&mut self, cx: &ExitContext) {
         if cx.flushes() {
             self.cpu.flush_translations();
         }
         if cx.leaves_eli() {
             self.leave_eli();
         }
-        result
     }
 
     /// Another vCPU is in the PC: lets those that share this core have their time slices, and
     /// answers what the one inside may wait for.
-    fn await_pc(&mut self) {
-        self.yield_to_lock_holder();
-        self.answer();
-        core::hint::spin_loop();
+    #[cold]
+    #[inline(never)]
+    fn await_pc(&mut self) -> MutexGuard<'static, Pc> {
+        loop {
+            self.yield_to_lock_holder();
+            self.answer();
+            core::hint::spin_loop();
+            if let Some(pc) = self.vm.pc.try_lock() {
+                return pc;
+            }
+        }
     }
 
     /// The guest's read of a port.
@@ -136,7 +152,12 @@ impl<C: VirtualCpu> Vcpu<C> {
             reset = cx.take_reset();
             done
         })?;
-        let Some((index, actions)) = reset else { return Ok(()) };
+        reset.map_or(Ok(()), |(index, actions)| self.reset_and_follow(index, actions))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn reset_and_follow(&mut self, index: usize, actions: Actions) -> Result<(), Stop> {
         self.reset_device(index);
         let follow = |pc: &mut Pc, cx: &mut ExitContext| pc.follow(cx, index, actions);
         self.with_pc(follow).map_err(Stop::Fault)

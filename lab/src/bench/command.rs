@@ -3,7 +3,7 @@
 
 use super::{
     column::Column,
-    experiments, io, iommus,
+    experiments, inner, io, iommus,
     measure::{Cell, Request, Results, measure},
     ready::{FOLDER, Files, prepare},
     report::{self, Measured},
@@ -121,6 +121,8 @@ pub struct DemoArgs {
 enum Demo {
     /// Paravirtual disks of several VMs, classical and exitless, in one table
     Sidecores(sidecore::DemoArgs),
+    /// A guest's guest with an NVMe controller of its own: exits by reason, in one table
+    Nested(inner::DemoArgs),
 }
 
 /// Runs an experiment.
@@ -194,8 +196,10 @@ owns its core's interrupt controller, the timer included (direct). Everything is
 
 /// The main job: says what it does, measures, shows the table and what follows from it.
 pub fn demo(args: &DemoArgs, cx: &Context) -> Result<()> {
-    if let Some(Demo::Sidecores(args)) = &args.what {
-        return sidecore::demo(args, cx);
+    match &args.what {
+        Some(Demo::Sidecores(args)) => return sidecore::demo(args, cx),
+        Some(Demo::Nested(args)) => return inner::demo(args, cx),
+        None => {}
     }
     let json = args.json.as_deref().map(Output::claim).transpose()?;
     println!("{}\n", wrap(DEMO));

@@ -9,6 +9,7 @@ mod experiments;
 mod figures;
 mod generator;
 mod guest;
+mod inner;
 mod io;
 mod iommus;
 mod lines;

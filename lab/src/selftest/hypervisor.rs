@@ -4,101 +4,87 @@
 //! Guarantees: the innermost guest came up and ended by itself, and so did its hypervisor; each
 //! exit of its that its hypervisor was told had two of ours, and each interrupt of its hypervisor's
 //! two more at the most. What interrupts there are is a matter of time, so that counts are judged
-//! by what the hypervisor says it had.
+//! by what the hypervisor says it had. With an NVMe controller that the hypervisor gave it, the
+//! innermost guest read what it had written, and no access to its registers had an exit of anybody.
 
 use super::{
-    alone::{self, tail},
+    alone::tail,
+    inner_linux::{self, Heard, Idle, Window},
     names::named,
     tally::Tally,
 };
-use crate::{cmdline::LINUX, summary::Summary};
-use anyhow::{Context as _, Result, bail};
-use exitless::{context::Context, recipe, say::plain};
+use crate::summary::Summary;
+use anyhow::{Result, bail};
+use exitless::{context::Context, say::plain};
 use ledger::{Counters, Reason};
-use plan::{GuestIommu, OnReset, Policy, Vm};
-use std::{
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::time::Instant;
 
-/// What it is called.
-pub const NAME: &str = "nesting/linux-kvm";
-/// For a boot, and one in it, on a slow machine.
-const PATIENCE: Duration = Duration::from_secs(400);
-/// KVM, QEMU, and the memory of its guest.
-const MEMORY: u64 = 1280 << 20;
+/// Their names; the second has a disk.
+const NAMES: [&str; 2] = ["nesting/linux-kvm", "nesting/linux-nvme"];
 /// What must be said, in this order.
 const SAYS: [&str; 4] = ["L1: 6.12", "L2 halted after 200 OUTs", "L2: 6.12", "L2 is done"];
+/// And with a disk.
+const DISK_SAYS: &str = "L2: its disk same=yes complaints=0";
 /// The innermost guest's boot has some 30,000.
 const TOLD: u64 = 15_000;
 /// Exits of the hypervisor's before its first guest runs, and when its last one is gone.
 const BESIDES: u64 = 300;
+/// Reads in the long window.
+const READS: u64 = 1000;
+/// Translations put in while it reads: for what Linux touches first then.
+const FILLED_EACH: f64 = 0.01;
 
-/// Whether it is chosen by a part of its name, or with all; a quick test hasn't it.
-pub fn is_chosen(quick: bool, only: Option<&str>) -> bool {
-    only.map_or(!quick, |text| named(NAME, text))
+/// Those that are chosen by a part of their name, or with all; a quick test has none.
+pub fn chosen(quick: bool, only: Option<&str>) -> Vec<&'static str> {
+    let is_chosen = |name: &&str| only.map_or(!quick, |text| named(name, text));
+    NAMES.into_iter().filter(is_chosen).collect()
 }
 
-/// Runs it.
-pub fn run(cx: &Context, tally: &Tally) -> Result<Summary> {
-    let files = cx.root.join("build/guest-nested");
-    recipe::make(&cx.root.join("guests/linux/nested/build"), &files, "guest")?;
-    let start = Instant::now();
-    let outcome = boot(cx, &files);
-    if cx.interrupted() {
-        bail!("stopped");
+/// Runs them.
+pub fn run(cx: &Context, names: &[&'static str], tally: &Tally) -> Result<Summary> {
+    let mut summary = Summary::default();
+    if !names.is_empty() {
+        inner_linux::prepare(cx)?;
     }
-    let told = match &outcome {
-        Ok(told) => told.clone(),
-        Err(error) => plain(error),
-    };
-    println!("{}\n      {told}", tally.line(outcome.is_ok(), NAME, start.elapsed()));
-    Ok(Summary::one(NAME, outcome.is_ok()))
-}
-
-/// Boots it, and gives what is to be told; an error is what was wrong.
-fn boot(cx: &Context, files: &Path) -> Result<String> {
-    let path = |file: &str| files.join(file).display().to_string();
-    let vm = Vm {
-        name: "hypervisor".into(),
-        cpus: vec![1],
-        weight: plan::DEFAULT_WEIGHT,
-        limit: plan::Limit::default(),
-        memory: MEMORY,
-        kernel: path("vmlinuz"),
-        initrd: Some(path("initrd.img")),
-        cmdline: format!("{LINUX} loglevel=4"),
-        devices: vec![],
-        disks: vec![],
-        interfaces: vec![],
-        interrupts: Some(Policy::Direct),
-        reset: OnReset::Stop,
-        nested: true,
-        iommu: GuestIommu::None,
-    };
-    let (report, console) = alone::hear(cx, vm, Vec::new(), PATIENCE)?;
-    let vm = report.vms.first().context("there is a VM")?;
-    let (passes, findings) = (report.audit.passes, report.audit.findings);
-    if passes == 0 || findings > 0 {
-        bail!("the host looked over its tables {passes} times, and found {findings} wrong");
+    for &name in names {
+        let start = Instant::now();
+        let outcome = one(cx, name == NAMES[1]);
+        if cx.interrupted() {
+            bail!("stopped");
+        }
+        let told = match &outcome {
+            Ok(told) => told.clone(),
+            Err(error) => plain(error),
+        };
+        println!("{}\n      {told}", tally.line(outcome.is_ok(), name, start.elapsed()));
+        summary += Summary::one(name, outcome.is_ok());
     }
-    judge(&console, &vm.counters())
+    Ok(summary)
 }
 
-fn judge(console: &str, counters: &Counters) -> Result<String> {
-    let mut rest = console;
+/// Boots one, and gives what is to be told; an error is what was wrong.
+fn one(cx: &Context, has_disk: bool) -> Result<String> {
+    let heard = inner_linux::boot(cx, has_disk.then_some((READS, Idle::Kvm)))?;
+    let told = judge(&heard)?;
+    if !has_disk {
+        return Ok(told);
+    }
+    if !heard.console.contains(DISK_SAYS) {
+        bail!("its guest's disk isn't right; the console's end: {}", tail(&heard.console));
+    }
+    Ok(format!("{told}; {}", judge_reads(&heard.reads()?)?))
+}
+
+fn judge(heard: &Heard) -> Result<String> {
+    let Heard { console, counters, interrupts } = heard;
+    let mut rest = console.as_str();
     for text in SAYS {
         let Some((_, after)) = rest.split_once(text) else {
             bail!("it didn't say \"{text}\"; the console's end: {}", tail(console));
         };
         rest = after;
     }
-    let Some((_, said)) = rest.split_once("@exitless nested qemu=0 interrupts=") else {
-        bail!("its QEMU didn't end well; the console's end: {}", tail(console));
-    };
-    let digits: String = said.chars().take_while(char::is_ascii_digit).collect();
-    let interrupts: u64 = digits.parse().context("it doesn't say how many interrupts it had")?;
-    let of = |reason| counters.of(reason);
+    let of = |reason| Counters::of(counters, reason);
     let (told, runs) = (of(Reason::NestedReflected), of(Reason::Nesting));
     let (own, reads) = (of(Reason::HostInterrupt), of(Reason::MsrRead));
     if told < TOLD {
@@ -121,14 +107,31 @@ fn judge(console: &str, counters: &Counters) -> Result<String> {
     ))
 }
 
+fn judge_reads(window: &Window) -> Result<String> {
+    let (registers, filled) = (window.by_kvm("mmio_exits"), window.of_reason(Reason::NestedFill));
+    let outside = window.of_reason(Reason::NestedPageFault) + window.of_reason(Reason::MsixTable);
+    if window.interrupts < window.reads / 2.0 {
+        bail!("{} interrupts for {} reads", window.interrupts, window.reads);
+    }
+    if registers != 0.0 || outside != 0.0 || filled.is_nan() || filled > FILLED_EACH {
+        bail!(
+            "a read had {registers} exits of its hypervisor's for registers, {outside} and {filled} of ours"
+        );
+    }
+    Ok(format!(
+        "a read of its guest's disk: {:.2} exits told, {:.2} of ours, none for its registers",
+        window.of_reason(Reason::NestedReflected),
+        window.all()
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const GOOD: &str = "L1: 6.12.95\nL2 halted after 200 OUTs\nL2: 6.12.95\nL2 is done\n\
-                        @exitless nested qemu=0 interrupts=5000\n";
+    const GOOD: &str = "L1: 6.12.95\nL2 halted after 200 OUTs\nL2: 6.12.95\nL2 is done\n";
 
-    fn counters(told: u64, runs: u64, own: u64, reads: u64) -> Counters {
+    fn heard(console: &str, told: u64, runs: u64, own: u64, reads: u64) -> Heard {
         let mut counters = Counters { exits: vec![0; 64], ..Counters::default() };
         for (reason, number) in [
             (Reason::NestedReflected, told),
@@ -138,31 +141,52 @@ mod tests {
         ] {
             counters.exits[reason as usize] = number;
         }
-        counters
+        Heard { console: console.into(), counters, interrupts: 5000 }
     }
 
     #[test]
     fn only_what_is_all_right_passes() {
-        let told = judge(GOOD, &counters(30_000, 40_300, 5_300, 300)).unwrap();
+        let told = judge(&heard(GOOD, 30_000, 40_300, 5_300, 300)).unwrap();
         assert!(told.contains("2.53 of ours each"), "{told}");
         for wrong in [
-            counters(30_000, 40_301, 0, 0),
-            counters(30_000, 40_000, 5_301, 0),
-            counters(30_000, 40_000, 0, 301),
-            counters(14_999, 15_000, 0, 0),
+            heard(GOOD, 30_000, 40_301, 0, 0),
+            heard(GOOD, 30_000, 40_000, 5_301, 0),
+            heard(GOOD, 30_000, 40_000, 0, 301),
+            heard(GOOD, 14_999, 15_000, 0, 0),
         ] {
-            assert!(judge(GOOD, &wrong).is_err(), "{wrong:?}");
+            assert!(judge(&wrong).is_err(), "{:?}", wrong.counters);
         }
         for (from, to) in [
             ("L1: 6.12", "L1: 6.1."),
             ("200 OUTs", "199 OUTs"),
             ("L2: 6", "L2: 5"),
             ("L2 is done", ""),
-            ("qemu=0", "qemu=1"),
-            ("interrupts=5000", "interrupts="),
         ] {
             let console = GOOD.replace(from, to);
-            assert!(judge(&console, &counters(30_000, 31_000, 0, 0)).is_err(), "{from} → {to}");
+            assert!(judge(&heard(&console, 30_000, 31_000, 0, 0)).is_err(), "{from} → {to}");
+        }
+    }
+
+    #[test]
+    fn a_read_that_exits_for_registers_fails() {
+        let mut window = Window { reads: 800.0, interrupts: 800.0, ..Window::default() };
+        window.exits = vec![0.0; 64];
+        window.exits[Reason::NestedReflected as usize] = 2400.0;
+        assert!(judge_reads(&window).is_err(), "KVM says nothing");
+        window.kvm.insert("mmio_exits".into(), 0.0);
+        let told = judge_reads(&window).unwrap();
+        assert!(told.contains("3.00 exits told, 3.00 of ours"), "{told}");
+        let wrong: [fn(&mut Window); 5] = [
+            |w| w.interrupts = 300.0,
+            |w| w.exits[Reason::NestedFill as usize] = 9.0,
+            |w| w.exits[Reason::MsixTable as usize] = 1.0,
+            |w| w.exits[Reason::NestedPageFault as usize] = 1.0,
+            |w| *w.kvm.entry("mmio_exits".into()).or_default() = 1.0,
+        ];
+        for (n, change) in wrong.into_iter().enumerate() {
+            let mut wrong = window.clone();
+            change(&mut wrong);
+            assert!(judge_reads(&wrong).is_err(), "{n}");
         }
     }
 }

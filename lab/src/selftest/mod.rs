@@ -17,6 +17,7 @@ mod cost;
 mod echo;
 pub mod hostile;
 mod hypervisor;
+pub mod inner_linux;
 mod inventory;
 mod judge;
 pub mod kernel;
@@ -109,7 +110,7 @@ struct Chosen {
     cases: Vec<Case>,
     kernels: Vec<(&'static str, table::Shape)>,
     /// Linux as a hypervisor.
-    hypervisor: bool,
+    hypervisors: Vec<&'static str>,
     stock: Vec<stock::Kind>,
     /// The daemon with a controller of its own.
     vfio: bool,
@@ -124,7 +125,10 @@ impl Chosen {
                 Some(Iommu::AmdVi) => Vec::new(),
                 _ => table::chosen(quick, only),
             },
-            hypervisor: choice.iommu != Some(Iommu::AmdVi) && hypervisor::is_chosen(quick, only),
+            hypervisors: match choice.iommu {
+                Some(Iommu::AmdVi) => Vec::new(),
+                _ => hypervisor::chosen(quick, only),
+            },
             stock: match choice.iommu {
                 Some(_) => Vec::new(),
                 None => stock::chosen(quick, long, only),
@@ -142,10 +146,10 @@ impl Chosen {
     fn names(&self) -> Vec<String> {
         let cases = self.cases.iter().map(|case| case.name.clone());
         let kernels = self.kernels.iter().map(|(kernel, shape)| table::name(kernel, *shape));
-        let hypervisor = self.hypervisor.then(|| hypervisor::NAME.to_owned());
+        let hypervisors = self.hypervisors.iter().map(|&name| name.to_owned());
         cases
             .chain(kernels)
-            .chain(hypervisor)
+            .chain(hypervisors)
             .chain(self.stock.iter().map(|kind| kind.name().to_owned()))
             .chain(self.vfio.then(|| vfio::NAME.to_owned()))
             .collect()
@@ -161,7 +165,7 @@ pub fn list(choice: Choice) -> Result<Vec<String>> {
 pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
     let chosen = Chosen::of(choice)?;
     let tally = Tally::new(chosen.names().len());
-    let Chosen { cases, kernels, hypervisor, stock, vfio } = chosen;
+    let Chosen { cases, kernels, hypervisors, stock, vfio } = chosen;
     let (only, total) = (choice.only, all().len());
     let kernel = kernel::build(cx, |variant| cases.iter().any(|c| c.has(variant)))?;
     // Built before the first case, so that no case's time has it.
@@ -187,9 +191,7 @@ pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
         boots::write(cx, &summary)?;
     }
     summary += table::run(cx, &kernels, only.is_none(), &tally)?;
-    if hypervisor {
-        summary += hypervisor::run(cx, &tally)?;
-    }
+    summary += hypervisor::run(cx, &hypervisors, &tally)?;
     summary += stock::run(cx, &stock, &tally)?;
     if vfio {
         summary += vfio::run(cx, &tally)?;

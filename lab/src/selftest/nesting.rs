@@ -1,7 +1,7 @@
 //! The test kernel as a hypervisor: as a guest of Exitless, and on QEMU's own SVM.
 
 use super::case::{Budget, Case, Expected, Guest, Special};
-use super::cases::{again, case, guest, heartbeat};
+use super::cases::{again, case, guest, heartbeat, nvme};
 use super::kernel::Variant;
 use plan::Policy;
 
@@ -45,6 +45,9 @@ pub fn all() -> Vec<Case> {
     cases.push(Case { windows, ..cost });
     let events = Guest { cpus: 2, ..with(guest("svm-events", None)) };
     cases.push(case("nesting/svm-events".to_owned(), true, [events]));
+    let registers = Guest { cpus: 2, devices: vec![nvme(0)], ..guest("svm-registers", None) };
+    let registers = Guest { nested: true, ..registers };
+    cases.push(case("nesting/svm-registers".to_owned(), true, [registers]));
     let restart = Guest { cpus: 2, ..with(again("svm-restart", Policy::Direct)) };
     cases.push(case("nesting/svm-restart".to_owned(), false, [restart]));
     let end = Expected::Fault("triple fault");

@@ -81,16 +81,17 @@ pub fn all() -> Vec<Case> {
     let faulting = case("planted/late-exception".to_owned(), false, faulting);
     let expect = Expect::Panics("exception 13 with error code 0x0");
     let faulting = Case { machine: Special::Planted, expect, ..faulting };
-    let others = [late, faulting, driven(), inner()];
+    let others = [late, faulting, driven(), inner("", "what=25"), inner("-registers", "what=26")];
     ALL.into_iter().map(of).chain(others).chain(silent_core()).collect()
 }
 
-/// A page of a guest's guest leads to the host.
-fn inner() -> Case {
+/// A page of a guest's guest leads to the host, or to registers of nobody's.
+fn inner(kind: &str, options: &'static str) -> Case {
     let finding = "page tables of the guests of VM \"first\"";
     let end = Expected::Fault(finding);
-    let planter = Guest { end, nested: true, ..guest("planted-inner", Policy::Direct) };
-    let case = case("planted/inner".to_owned(), false, [planter, heartbeat("", Policy::Eli)]);
+    let planter = guest("planted-inner", Policy::Direct);
+    let planter = Guest { end, options, nested: true, ..planter };
+    let case = case(format!("planted/inner{kind}"), false, [planter, heartbeat("", Policy::Eli)]);
     Case { machine: Special::Planted, finding: Some(finding), ..case }
 }
 

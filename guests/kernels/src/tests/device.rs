@@ -14,7 +14,6 @@ const PAGE: u64 = 4096;
 pub const INSIDE: u32 = 0xD000_0000;
 const IOAPIC: u32 = 0xFEC0_0000;
 const LOCAL_APIC: u32 = 0xFEE0_0000;
-const LEDGER: u32 = 0xFED0_0000;
 
 /// Vectors and destinations, good and bad.
 pub fn msi_program(test: &str, _: &Boot) {
@@ -115,7 +114,8 @@ pub fn bar_move(test: &str, _: &Boot) {
     answers(test, &edu, "back at its first address");
 
     let memory = 0x100_0000u64 as *mut u64;
-    for target in [memory as u32, IOAPIC, LOCAL_APIC, LEDGER, 0, 0xFFF0_0000] {
+    let ledger = counters::address() as u32;
+    for target in [memory as u32, IOAPIC, LOCAL_APIC, ledger, 0, 0xFFF0_0000] {
         // SAFETY: 16 MiB up, far above this kernel; a test VM has 32 MiB or more.
         unsafe { memory.write_volatile(0x600D_F00D) }
         let ioapic = cpu::mmio_read(u64::from(IOAPIC));

@@ -129,6 +129,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("svm-invalid", svm::invalid),
     ("svm-interrupts", svm::interrupts),
     ("svm-paging", svm::paging),
+    ("svm-registers", svm::registers),
     ("svm-hostile", svm::hostile),
     ("svm-events", svm::events),
     ("svm-cost", svm::instructions),

@@ -29,7 +29,7 @@ pub fn late(test: &str, boot: &Boot) {
 /// The same about a guest of its own, whose tables have translations by then.
 pub fn inner(test: &str, boot: &Boot) {
     if svm::touched(test) {
-        plant(25);
+        plant(boot.option("what").and_then(|n| n.parse().ok()).unwrap_or(25));
         let found = wait::patiently(|| console::typed().is_some());
         check!(test, found && boot.option("told").is_some(), "it goes on, found out: {found}");
     }

@@ -8,6 +8,7 @@ mod hostile;
 mod inside;
 mod interrupts;
 mod paging;
+mod registers;
 mod smp;
 
 use crate::counters::{Policy, Window, policy};
@@ -282,4 +283,5 @@ pub use cost::instructions;
 pub use hostile::hostile;
 pub use interrupts::interrupts;
 pub use paging::{paging, touched};
+pub use registers::registers;
 pub use smp::{events, restart, shutdown};

@@ -20,6 +20,7 @@ use core::sync::atomic::AtomicU32;
 use delivery::{Event, Mode};
 use extra::Extra;
 use nesting::Nesting;
+use paging::Mapping;
 use paging::walk::Paging;
 pub use supported::supported;
 pub use svm::Outline;
@@ -367,7 +368,7 @@ impl VirtualCpu for SvmCpu {
     fn flush_translations(&mut self) {
         self.vcpu.flush();
         if let Some(nesting) = &mut self.nesting {
-            nesting.flush();
+            nesting.own_changed();
         }
     }
 
@@ -391,6 +392,10 @@ impl VirtualCpu for SvmCpu {
 
     fn inner_exit(&mut self, memory: &dyn GuestPages) -> Inner {
         self.left_inner(memory)
+    }
+
+    fn inner_registers(&mut self, at: u64, registers: Option<Mapping>) {
+        self.registers_of_l1(at, registers);
     }
 
     fn notify(&mut self, notice: Notice) -> bool {

@@ -1,4 +1,5 @@
-//! The tables by which the guests of a guest run: each leaf leads to memory of the VM's.
+//! The tables by which the guests of a guest run: each leaf leads to memory of the VM's, or to
+//! registers that it itself reaches without an exit.
 //!
 //! Guarantees: a finding is told only if it stood, at every look for a while, since the vCPU's core
 //! changes the tables without a lock. The address that a leaf translates is the guest's affair.
@@ -24,13 +25,25 @@ impl Inner {
     /// Of a vCPU of this VM.
     pub fn new(vm: &Vm) -> Self {
         let all = Access::READ | Access::WRITE | Access::EXECUTE;
-        // As the guest wants it cached.
-        let ways = [all, all | Access::UNCACHED];
-        let regions = vm.guest.memory.regions().iter();
-        let regions = regions
-            .flat_map(|r| ways.map(|access| Region { va: None, pa: r.hpa, len: r.len, access }));
+        let pc = vm.pc.lock();
+        let mut regions = Vec::new();
+        // Uncached where the guest wants that, too.
+        let mut allow = |pa, len, access| {
+            regions.extend([access, access | Access::UNCACHED].map(|access| Region {
+                va: None,
+                pa,
+                len,
+                access,
+            }));
+        };
+        vm.guest.memory.regions().iter().for_each(|r| allow(r.hpa, r.len, all));
+        for function in pc.pci().functions() {
+            for (part, access) in function.placement().open() {
+                allow(part.start, part.end - part.start, access);
+            }
+        }
         let suspected = Suspected::nothing();
-        Inner { regions: regions.collect(), at: Cursor::default(), suspected }
+        Inner { regions, at: Cursor::default(), suspected }
     }
 
     /// Looks at the next entries.

@@ -93,7 +93,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             let inner = vcpu.cpu.inner_exit(memory);
             reason = match inner {
                 Inner::Told => Reason::NestedReflected,
-                Inner::Filled => Reason::NestedFill,
+                Inner::Filled | Inner::Elsewhere(_) => Reason::NestedFill,
                 Inner::Nmi => Reason::Kick,
                 Inner::Interrupt => {
                     vcpu.cpu.take_interrupts();
@@ -107,6 +107,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             match inner {
                 Inner::Told => break None,
                 Inner::Done if vcpu.interrupt_inner() => break None,
+                Inner::Elsewhere(at) => vcpu.inner_elsewhere(at),
                 Inner::Shutdown if !machine_check::in_progress() => {
                     break Some(Stop::Fault(Fault::Shutdown));
                 }
@@ -124,6 +125,15 @@ impl<C: VirtualCpu> Vcpu<C> {
         let ran = run.ran;
         self.ledger.host_cycles = self.ledger.host_cycles.wrapping_sub(ran);
         end.map_or(Ok(reason), |stop| Err((reason, stop)))
+    }
+
+    /// The inner guest used an address of the guest's that isn't memory. What changes the guest's
+    /// tables from here on has every vCPU flush before it goes on, this one before it enters.
+    #[cold]
+    #[inline(never)]
+    fn inner_elsewhere(&mut self, at: u64) {
+        let registers = self.with_pc(|pc, _| pc.registers_at(at));
+        self.cpu.inner_registers(at, registers);
     }
 
     /// Leaves the inner guest for an interrupt that is pending in the local APIC: it may be in the

@@ -27,6 +27,7 @@ pub const DR7: usize = 0x560;
 pub const DR6: usize = 0x568;
 pub const RFLAGS: usize = 0x570;
 pub const RIP: usize = 0x578;
+pub const RSP: usize = 0x5D8;
 pub const RAX: usize = 0x5F8;
 
 /// V_GIF, and that the CPU keeps it.
@@ -148,7 +149,7 @@ impl Block {
             (DR7, 0x400),
             (DR6, 0xFFFF_0FF0),
             (RFLAGS, 2),
-            (0x5D8, STACK.address() + 4096),
+            (RSP, STACK.address() + 4096),
             (0x668, 0x0007_0406_0007_0406),
         ] {
             block.put(at, value);
@@ -211,6 +212,7 @@ impl Guest {
         self.block.put(IDTR + 8, idt.0);
         self.block.put(RIP, rip);
         self.block.put(RFLAGS, 2);
+        self.block.put(RSP, STACK.address() + 4096);
         self.block.put(EVENT_INJ, 0);
         self.registers = Registers::default();
     }

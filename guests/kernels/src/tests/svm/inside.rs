@@ -5,7 +5,7 @@ core::arch::global_asm!(
 .balign 16
 .global svm_cpuids, svm_hypercall, svm_halt, svm_reads_msr, svm_writes_port
 .global svm_undefined, svm_spins, svm_touches, svm_stores, svm_jumps
-.global svm_saves, svm_loads, svm_flags, svm_arrives
+.global svm_saves, svm_loads, svm_flags, svm_arrives, svm_watches, svm_refuses
 svm_cpuids:
     lea rcx, [rdx + 1]
     cpuid
@@ -37,6 +37,14 @@ svm_stores:
     vmmcall
 svm_jumps:
     jmp rsi
+svm_watches:
+    mov rcx, [rsi]
+    mov [rdi], rcx
+    jmp svm_watches
+# By an exception.
+svm_refuses:
+    mov edx, 0xBAD
+    vmmcall
 # With a block at RSI.
 svm_saves:
     mov rax, rsi
@@ -57,6 +65,9 @@ svm_flags:
     vmmcall
 "#
 );
+
+/// What a guest tells that took an exception.
+pub const REFUSED: u64 = 0xBAD;
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $symbol:ident),+ $(,)?) => { $(
@@ -89,6 +100,10 @@ codes!(
     stores = svm_stores,
     /// Goes to RSI.
     jumps = svm_jumps,
+    /// Copies what is at RSI to where RDI says, without end.
+    watches = svm_watches,
+    /// Tells an exception: [`REFUSED`] in RDX, VMMCALL.
+    refuses = svm_refuses,
     /// VMSAVE to RSI, VMMCALL.
     saves = svm_saves,
     /// VMLOAD from RSI, VMMCALL.

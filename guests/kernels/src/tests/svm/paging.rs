@@ -9,6 +9,8 @@ use ledger::Reason;
 
 /// Linear, and by this kernel's page tables guest-physical: no memory of anybody's need be there.
 pub const AREA: u64 = 0x1_0000_0000 - 0x20_0000;
+/// As much below it, in one page.
+pub const LARGE_AREA: u64 = AREA - 0x20_0000;
 /// As many pages there have a frame.
 pub const PAGES: u64 = 64;
 /// Present, writable, user's.
@@ -68,13 +70,23 @@ pub fn map(page: u64, frame: u64, bits: u64) {
     FIRST.0[page as usize].store(BACKING[frame as usize].address() | bits, SeqCst);
 }
 
+/// Maps a page to what this kernel has at `address`.
+pub fn map_at(page: u64, address: u64, bits: u64) {
+    FIRST.0[page as usize].store(address | bits, SeqCst);
+}
+
+/// Maps [`LARGE_AREA`] to the 2 MiB that this kernel has at `address`.
+pub fn map_large(address: u64) {
+    SECOND[1].0[510].store(address | LARGE | ALL, SeqCst);
+}
+
 /// TLB_CONTROL: all of it.
-fn flush(guest: &Guest) {
+pub fn flush(guest: &Guest) {
     guest.block().put(block::ASID, 1 | 1 << 32);
 }
 
 /// No flush from here on.
-fn flushed(guest: &Guest) {
+pub fn flushed(guest: &Guest) {
     guest.block().put(block::ASID, 1);
 }
 

@@ -21,7 +21,8 @@ static FOUND: AtomicU64 = AtomicU64::new(u64::MAX);
 static TOLD: AtomicU64 = AtomicU64::new(0);
 static SENT: AtomicU64 = AtomicU64::new(0);
 
-fn turn_on() {
+/// Turns SVM on, on this CPU.
+pub fn turn_on() {
     FOUND.store(cpu::rdmsr(EFER) & SVME | cpu::rdmsr(VM_HSAVE_PA), SeqCst);
     cpu::wrmsr(EFER, cpu::rdmsr(EFER) | SVME);
     cpu::wrmsr(VM_HSAVE_PA, block::host_save());

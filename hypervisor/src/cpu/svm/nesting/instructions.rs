@@ -62,7 +62,7 @@ impl Nesting {
                     self.shadow.flush(&mut self.frames, cr3, &mut |address| {
                         let read = Access::default();
                         let walked = walk(&mut Words(memory), cr3, address, read, rules).ok()?;
-                        composed(memory, &walked)
+                        composed(memory, &self.registers, &walked)
                     });
                 }
                 let root = self.shadow.root(&mut self.frames, cr3);

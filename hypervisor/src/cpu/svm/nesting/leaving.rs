@@ -10,6 +10,7 @@ use crate::cpu::svm::SvmCpu;
 use delivery::{DeliveryFault, Event, Raised, VectorSet, classify};
 use nested::tables::{Access, walk};
 use nested::{Owner, Told, host_state};
+use paging::{Access as Rights, Mapping};
 use svm::Vmcb;
 use svm::vmcb::{exit, misc1};
 use vendor::{GuestPages, Inner, Notice};
@@ -66,11 +67,17 @@ impl Nesting {
                 }
             },
         };
-        let Some(page) = composed(memory, &walked) else {
-            // A device's registers, or nothing: not L2's yet.
+        let Some(page) = composed(memory, &self.registers, &walked) else {
+            return Ok(Inner::Elsewhere(walked.gpa));
+        };
+        let Access { write, fetch } = Access::of_fault(info);
+        if write && !page.access.contains(Rights::WRITE)
+            || fetch && !page.access.contains(Rights::EXECUTE)
+        {
+            // The host doesn't let L1 itself do that to these registers.
             self.raise(UNDEFINED, None);
             return Ok(Inner::Done);
-        };
+        }
         match self.shadow.fill(&mut self.frames, cr3, gpa, page) {
             Ok(false) => {}
             Ok(true) => self.inner.tlb_control = 1,
@@ -182,6 +189,21 @@ impl SvmCpu {
                 Inner::Told
             }
         }
+    }
+
+    /// L2 used `at` of L1's, where L1 itself has these registers, or none. L2 tries again, and that
+    /// puts the translation in; what L1 has in its tables by then counts.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::cpu::svm) fn registers_of_l1(&mut self, at: u64, found: Option<Mapping>) {
+        let in_service = self.owns_in_service();
+        let Some(nesting) = self.nesting.as_deref_mut() else { return };
+        let Some(found) = found else {
+            // The host answers for a device here, or nothing does: L1 alone has that.
+            return nesting.raise(UNDEFINED, None);
+        };
+        nesting.registers.learn(at, found);
+        nesting.redeliver(svm::event(nesting.inner, &nesting.features, &in_service));
     }
 
     /// Leaves L2 for an event of L1's, if L1 intercepts it.

@@ -6,7 +6,7 @@
 use crate::memory;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
-use nested::tables::{L1Memory, Page, Walked, compose};
+use nested::tables::{L1Memory, Page, Registers, Walked, compose};
 use nested::{Block, PermissionMaps};
 use paging::{Access, Mapping};
 use vendor::GuestPages;
@@ -80,9 +80,12 @@ impl PermissionMaps for Maps<'_> {
     }
 }
 
-/// L1's page and the host's as one. None: what L1 has there isn't its memory.
-pub fn composed(memory: &dyn GuestPages, walked: &Walked) -> Option<Page> {
-    let pa = address(memory, walked.gpa)?;
+/// L1's page and the host's as one. None: what L1 has there isn't its memory, nor registers that
+/// are known.
+pub fn composed(memory: &dyn GuestPages, registers: &Registers, walked: &Walked) -> Option<Page> {
+    let Some(pa) = address(memory, walked.gpa) else {
+        return compose(walked, &registers.find(walked.gpa)?);
+    };
     // A guest's memory begins, and ends, at a multiple of 2 MiB: if both ends lie as they would in
     // one piece, so does what is between them.
     let (offset, base) = (walked.gpa & (LARGE - 1), walked.gpa & !(LARGE - 1));

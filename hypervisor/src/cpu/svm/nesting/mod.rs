@@ -2,8 +2,8 @@
 //! L2 runs. What is merged and who owns an exit is the crate `nested`'s.
 //!
 //! Guarantees, whatever L1 writes: L2 runs by a control block and maps in the host's memory, in an
-//! address space of its own, by tables that map L1's memory alone, or by L1's own; nothing is
-//! allocated after boot.
+//! address space of its own, by tables that map what L1's own do of its memory and of registers, and
+//! nothing else, or by L1's own; nothing is allocated after boot.
 //!
 //! While L1's global interrupt flag is clear, the CPU keeps it where it can, until an interrupt
 //! comes; then the task priority of the core's local APIC (in injection mode the virtual one) holds
@@ -25,7 +25,7 @@ mod memory;
 use crate::memory as machine;
 use alloc::vec::Vec;
 use memory::Frames;
-use nested::tables::Shadow;
+use nested::tables::{Registers, Shadow};
 use nested::{Host, MSR_WORDS, Nest, Offer, OpenWords, Used};
 use svm::maps::{self, Map};
 use svm::{EFER_SVME, Features, Inner, Vmcb};
@@ -61,6 +61,8 @@ pub struct Nesting {
     /// The maps by which L1 runs, and where they are open.
     open: Vec<(u64, OpenWords)>,
     shadow: Shadow,
+    /// What is in it beside L1's memory.
+    registers: Registers,
     frames: Frames,
     /// The root of L1's own tables.
     own_root: u64,
@@ -112,6 +114,7 @@ impl Nesting {
             used: Used::default(),
             open,
             shadow: Shadow::new(),
+            registers: Registers::default(),
             own_root: nested_root,
             frames: Frames::new(FRAMES)?,
             block: None,
@@ -160,10 +163,37 @@ impl Nesting {
         self.block.is_some()
     }
 
-    /// Translations of L1's were changed. Those of its memory never are, and the composed ones map
-    /// nothing else, so that they are right still.
+    /// Nothing that the CPU has cached of L2's translations is used again.
     pub fn flush(&mut self) {
         self.inner.tlb_control = 1;
+    }
+
+    /// Translations of L1's were changed. Those of its memory never are; registers may be
+    /// elsewhere, or nobody's, and what L2 has of them goes.
+    #[cold]
+    #[inline(never)]
+    pub fn own_changed(&mut self) {
+        self.flush();
+        if self.registers.forget() {
+            self.forget_tables();
+        }
+    }
+
+    /// Drops what is kept of L1's tables.
+    #[cold]
+    #[inline(never)]
+    fn forget_tables(&mut self) {
+        let runs = self.block.is_some() && self.inner.nested_cr3 != self.own_root;
+        // Before its frames are another tree's.
+        self.inner.nested_cr3 = self.own_root;
+        self.shadow.clear(&mut self.frames);
+        if runs {
+            // There is one: all frames are free.
+            let key = self.nest.control().nested_cr3() & !0xFFF;
+            if let Ok((root, _)) = self.shadow.root(&mut self.frames, key) {
+                self.inner.nested_cr3 = root;
+            }
+        }
     }
 
     /// As after reset, with whatever ran in it forgotten. The task priority is the caller's to set.
@@ -171,11 +201,10 @@ impl Nesting {
     #[inline(never)]
     pub fn reset(&mut self) {
         self.nest.forget();
-        // Before its frames are another tree's.
-        self.inner.nested_cr3 = self.own_root;
-        self.shadow.clear(&mut self.frames);
-        self.flush();
         (self.block, self.held, self.on) = (None, None, false);
+        self.registers.forget();
+        self.forget_tables();
+        self.flush();
         if let Some(debug) = self.debug.take() {
             self.inner.intercept_dr_write = debug;
         }

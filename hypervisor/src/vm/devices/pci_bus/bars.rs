@@ -39,6 +39,11 @@ impl PciBus {
         })
     }
 
+    /// Does the guest have a BAR there?
+    pub fn has_bar_at(&self, gpa: u64) -> bool {
+        self.find(gpa).is_some()
+    }
+
     /// A load from a BAR page that isn't mapped straight through; `None`: no BAR there.
     pub(super) fn bar_load(&mut self, cx: &mut ExitContext, gpa: u64, size: u8) -> Option<u64> {
         let (index, bar, offset) = self.find(gpa)?;

@@ -1,0 +1,169 @@
+//! `exitless demo nested`: Debian's kernel with KVM in a VM, QEMU in it with the same kernel once
+//! more, which has the machine's NVMe controller by both of them; what a read takes, in one table.
+
+use super::show::{Block, Source, Table, text, two, whole};
+use crate::selftest::inner_linux::{self, Heard, Idle, Window};
+use anyhow::{Result, bail};
+use exitless::{context::Context, output::Output};
+use ledger::Reason;
+use serde::Serialize;
+
+const DEMO: &str = "\
+A VM with an unmodified Debian kernel is a hypervisor itself: its KVM and its QEMU, untouched, run \
+a guest with the same kernel (L2). The NVMe controller is the VM's (L1's), and by vfio-pci L2's, \
+behind the IOMMU that the VM has. L2 writes its disk, reads that back and compares it; then it reads \
+4 KiB at a time, and the exits are counted that this takes: L2's that KVM is told, and all of the \
+host's. Once KVM takes L2's HLT, as QEMU has it, and once L2 keeps it (-overcommit cpu-pm=on).";
+
+/// Reads in the long window; the short one has a fifth.
+const READS: u64 = 2000;
+/// What L2 says if all that it read was right.
+const VERIFIED: &str = "L2: its disk same=yes complaints=0";
+/// Of KVM's numbers, those that are shown.
+const KVM: [(&str, &str); 4] = [
+    ("irq_exits", "an interrupt of L1's"),
+    ("halt_exits", "HLT"),
+    ("io_exits", "a port"),
+    ("mmio_exits", "a register or doorbell of a device"),
+];
+
+/// What `demo nested` takes.
+#[derive(clap::Args, Clone, Debug)]
+pub struct DemoArgs {
+    /// Write the rows as JSON to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<std::path::PathBuf>,
+}
+
+/// A column, as JSON has it. Numbers are for each read.
+#[derive(Debug, Serialize)]
+struct Column {
+    idle: &'static str,
+    reads: f64,
+    interrupts: f64,
+    ticks: f64,
+    told: f64,
+    exits: f64,
+    by_reason: Vec<(&'static str, f64)>,
+}
+
+/// Runs both ways and shows the table.
+pub fn demo(args: &DemoArgs, cx: &Context) -> Result<()> {
+    let json = args.json.as_deref().map(Output::claim).transpose()?;
+    println!("{}\n", text::wrap(DEMO));
+    println!("1 of 3: the hypervisor and the guest");
+    cx.hypervisor()?;
+    inner_linux::prepare(cx)?;
+    println!("2 of 3: two runs, some 40 seconds each on an idle machine");
+    let mut columns = Vec::new();
+    for idle in [Idle::Kvm, Idle::Guest] {
+        let heard = inner_linux::boot(cx, Some((READS, idle)))?;
+        columns.push((idle, reads(&heard)?));
+    }
+    println!("3 of 3: what was counted\n");
+    println!("{}", text::blocks(&[Block::Table(table(&columns))]));
+    println!("{}", text::wrap(&in_short(&columns)));
+    if let Some(json) = json {
+        json.write_json(&columns.iter().map(Column::of).collect::<Vec<_>>())?;
+    }
+    Ok(())
+}
+
+/// What the reads took, if what was read was right.
+fn reads(heard: &Heard) -> Result<Window> {
+    if !heard.console.contains(VERIFIED) {
+        bail!("the innermost guest didn't read what it had written: \"{VERIFIED}\" isn't said");
+    }
+    heard.reads()
+}
+
+impl Column {
+    fn of((idle, window): &(Idle, Window)) -> Self {
+        let reasons = Reason::ALL.iter().map(|reason| (reason.label(), window.of_reason(*reason)));
+        Column {
+            idle: idle.label(),
+            reads: window.reads,
+            interrupts: window.interrupts / window.reads,
+            ticks: window.ticks / window.reads,
+            told: window.of_reason(Reason::NestedReflected),
+            exits: window.all(),
+            by_reason: reasons.filter(|(_, n)| *n > 0.0).collect(),
+        }
+    }
+}
+
+fn table(columns: &[(Idle, Window)]) -> Table {
+    let heads = columns.iter().map(|(idle, _)| format!("HLT: {}", idle.label()));
+    let mut table = Table::new("L2 reads 4 KiB from its NVMe, depth 1", heads);
+    let all = |f: &dyn Fn(&Window) -> String| -> Vec<String> {
+        columns.iter().map(|(_, window)| f(window)).collect()
+    };
+    table.section(Source::Measured, "");
+    table.line("reads, after 4 MiB written and compared", all(&|w| whole(w.reads)));
+    table.line("L2's device interrupts per read", all(&|w| two(w.interrupts / w.reads)));
+    table.line("L2's timer interrupts per read", all(&|w| two(w.ticks / w.reads)));
+    table.line("exits of L2 per read that KVM is told", all(&|w| two(w.by_kvm("exits"))));
+    for (name, label) in KVM {
+        table.part(label, all(&|w| two(w.by_kvm(name))));
+    }
+    table.line("exits of the host's per read", all(&|w| two(w.all())));
+    for reason in Reason::ALL {
+        // What is shown is in one column, at least.
+        if columns.iter().any(|(_, window)| window.of_reason(*reason) >= 0.005) {
+            table.part(reason.label(), all(&|w| two(w.of_reason(*reason))));
+        }
+    }
+    let told = |w: &Window| w.all() / w.of_reason(Reason::NestedReflected);
+    table.line("the same for each of L2's", all(&|w| two(told(w))));
+    table
+}
+
+fn in_short(columns: &[(Idle, Window)]) -> String {
+    let registers: f64 = columns.iter().map(|(_, window)| window.by_kvm("mmio_exits")).sum();
+    let registers = if registers == 0.0 { "no exit".into() } else { format!("{registers} exits") };
+    let each: Vec<_> = columns.iter().map(|(_, window)| two(window.all())).collect();
+    format!(
+        "In short: L2's accesses to its controller take {registers} of anybody; what its reads take \
+         is for interrupts, which are L1's before they are L2's, and for L2's sleep: {} exits of the \
+         host's a read.",
+        each.join(" or ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(mmio: f64) -> Window {
+        let mut window = Window { reads: 100.0, interrupts: 100.0, ..Window::default() };
+        window.exits = vec![0.0; Reason::COUNT];
+        window.exits[Reason::Nesting as usize] = 600.0;
+        window.exits[Reason::NestedReflected as usize] = 300.0;
+        let names = ["exits", "irq_exits", "halt_exits", "io_exits"];
+        window.kvm = names.map(|name| (name.to_owned(), 300.0)).into();
+        window.kvm.insert("mmio_exits".into(), mmio);
+        window
+    }
+
+    #[test]
+    fn the_table_has_what_was_counted_and_no_more() {
+        let columns = [(Idle::Kvm, window(0.0)), (Idle::Guest, window(0.0))];
+        let shown = text::blocks(&[Block::Table(table(&columns))]);
+        for line in ["nesting", "nested-reflected", "9.00", "3.00"] {
+            assert!(shown.contains(line), "{line}: {shown}");
+        }
+        assert!(!shown.contains("msix-table"), "{shown}");
+        assert!(in_short(&columns).contains("take no exit of anybody"));
+        assert!(in_short(&[(Idle::Kvm, window(50.0))]).contains("take 0.5 exits of anybody"));
+    }
+
+    #[test]
+    fn reads_that_are_wrong_are_no_figures() {
+        let heard = |console: &str| Heard {
+            console: console.into(),
+            counters: ledger::Counters::default(),
+            interrupts: 0,
+        };
+        assert!(reads(&heard("L2: its disk same=no complaints=0")).is_err());
+    }
+}
