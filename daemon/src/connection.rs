@@ -2,6 +2,7 @@
 
 mod begin;
 mod quiet;
+mod refused;
 mod said;
 #[cfg(test)]
 mod tests;
@@ -51,6 +52,8 @@ pub struct Connection {
     changes: Option<Changes>,
     /// By rings: the log that it was started with, and as what its used ring is logged.
     logged: Vec<Option<(u64, Option<u64>)>>,
+    /// A request of it was refused, and the log says so.
+    is_refused: bool,
     /// What waits for rings that are to stop.
     waiting: Option<Waiting>,
 }
@@ -78,6 +81,7 @@ impl Connection {
             kept: None,
             changes: None,
             logged: vec![None; count.into()],
+            is_refused: false,
             waiting: None,
         };
         for index in 0..count {
@@ -154,7 +158,10 @@ impl Connection {
 
     fn handle(&mut self, message: Message, hands: &mut Hands<'_>) -> Result<()> {
         let Message { header, payload, descriptors } = message;
-        let effect = self.session.handle(&header, &payload, descriptors)?;
+        let effect = match self.session.handle(&header, &payload, descriptors) {
+            Ok(effect) => effect,
+            Err(error) => return self.refuse(&header, error, hands),
+        };
         let mut handle = None;
         let reply = match effect {
             Effect::Reply(reply) => reply,
@@ -231,6 +238,8 @@ impl Connection {
                     hands.waits.add(kick, Source::Kick(place))?;
                 }
                 hands.rings.get(place)?.kick = kick;
+                // A kick that came by the one before may not have been heard.
+                hands.rings.poll_now(place);
                 self.start_if_ready(ring, None, hands)
             }
             Effect::Call(ring, call) => {
@@ -249,6 +258,11 @@ impl Connection {
                 }
                 Ok(())
             }
+            Effect::DisableAll => (0..self.count())
+                .filter(|ring| !self.session.is_enabled(*ring))
+                .collect::<Vec<_>>()
+                .into_iter()
+                .try_for_each(|ring| self.carry_out(Effect::Enable(ring, false), hands)),
             Effect::SetInflight(described, file) => {
                 let kept = Kept::map(described, file, self.count())?;
                 self.with_stopped(hands, |connection| connection.kept = Some(kept))
@@ -273,7 +287,6 @@ impl Connection {
                 }
                 done
             }
-            Effect::WriteConfig { .. } => bail!("the configuration space can't be written"),
             _ => Ok(()),
         }
     }

@@ -322,6 +322,17 @@ impl Rings {
         }
     }
 
+    /// This ring is looked at without a kick, if it runs.
+    pub fn poll_now(&mut self, place: usize) {
+        let now = self.look_at_clock();
+        let Served { all, switches, .. } = &mut self.served;
+        let Some(ring) = all.get_mut(place).filter(|ring| ring.running) else { return };
+        if ring.has_turns(switches) {
+            ring.set_kicks(switches, false);
+            self.schedule.poll(place, ring.device, now);
+        }
+    }
+
     /// The front end kicked this ring.
     pub fn kicked(&mut self, place: usize) {
         let now = self.look_at_clock();

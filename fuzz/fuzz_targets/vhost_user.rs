@@ -238,10 +238,6 @@ impl Model {
                 assert_eq!(&reply[..8], words32([offset, size]));
                 assert!(reply.len() == 12 + size as usize && reply.len() <= MAX_PAYLOAD);
             }
-            Effect::WriteConfig { offset, bytes } => {
-                needs(Protocol::CONFIG);
-                assert!(!bytes.is_empty() && offset as usize + bytes.len() <= 256);
-            }
             Effect::MakeInflight { rings, size } => {
                 needs(Protocol::INFLIGHT_SHMFD);
                 let made = Inflight { len: 4096, offset: 0, rings, size };
@@ -254,6 +250,10 @@ impl Model {
                 assert_eq!(payload[..16], words64([area.len, area.offset]));
             }
             Effect::LogCall(_) => assert_eq!(request, Request::SetLogFd),
+            Effect::DisableAll => {
+                let mut rings = (0..self.rings).filter_map(|ring| self.session.ring(ring));
+                assert!(rings.all(|ring| !ring.enabled));
+            }
             Effect::Reset => {
                 let mut rings = (0..self.rings).map(|ring| self.session.ring(ring));
                 assert!(rings.all(|ring| ring == Some(&vhost_user::Ring::default())));

@@ -1,8 +1,9 @@
-//! What ends a connection, each as a sentence for the log.
+//! What is refused, each as a sentence for the log.
 
 use thiserror::Error;
 
-/// The front end said something that can't be answered. The connection ends.
+/// The front end said something that can't be. What follows says
+/// [`Session::refusal`](crate::Session::refusal).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Error {
     /// The header's version isn't 1.
@@ -63,6 +64,14 @@ pub enum Error {
     /// A region to be removed isn't there.
     #[error("there is no region of memory at {0:#x} to remove")]
     NoRegion(u64),
+    /// The configuration space is to be written, and nothing of it can be.
+    #[error("the configuration space can't be written ({size} bytes at {offset})")]
+    WrittenConfig {
+        /// The first byte.
+        offset: u32,
+        /// How many.
+        size: u32,
+    },
     /// A part of the configuration space that can't be.
     #[error("{size} bytes of configuration at {offset} can't be asked for")]
     Config {

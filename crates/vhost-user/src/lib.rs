@@ -16,15 +16,17 @@
 //! | `header` | the header, its flags, the numbers of requests |
 //! | `fields` | the payload's numbers, each read once |
 //! | `session` | the state machine |
+//! | `effect` | what follows from a message, or from its refusal |
 //! | `state` | protocol features, and what is said of rings and records |
 //! | `replay` | what was said, once more |
 //! | `memory` | regions of the front end's memory, and addresses in them |
-//! | `error` | what ends a connection |
+//! | `error` | what is refused |
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+mod effect;
 mod error;
 mod fields;
 mod header;
@@ -35,11 +37,12 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+pub use effect::{Effect, Refusal};
 pub use error::Error;
 pub use header::{HEADER_BYTES, Header, MAX_PAYLOAD, Request};
 pub use memory::{MAX_REGIONS, Region};
 pub use replay::{Handle, Holder, Said};
-pub use session::{Effect, Session};
+pub use session::Session;
 pub use state::{Addresses, Inflight, LogArea, Protocol, Ring};
 
 /// VHOST_USER_F_PROTOCOL_FEATURES, in the feature word of the device.

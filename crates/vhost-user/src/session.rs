@@ -4,6 +4,7 @@
 //! say where a ring begins before they say where it lies. So every message is taken at any time,
 //! and a ring runs once all that it needs was said: [`Session::is_ready`].
 
+use crate::effect::Effect;
 use crate::error::Error;
 use crate::fields::Fields;
 use crate::header::{Header, MAX_PAYLOAD, Request};
@@ -22,64 +23,6 @@ const LOG_RING: u32 = 1;
 const RING_PACKED: u64 = 1 << 34;
 /// In the word of KICK, CALL and ERR: no descriptor comes along.
 const NO_HANDLE: u64 = 1 << 8;
-
-/// What follows from a message.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Effect<F> {
-    /// Nothing.
-    Nothing,
-    /// A reply with this payload is due.
-    Reply(Vec<u8>),
-    /// The device's features were accepted; rings go on.
-    Features(u64),
-    /// All memory is this from now on, in the order of guest addresses.
-    Memory(Vec<(Region, F)>),
-    /// This memory, too.
-    AddMemory(Region, F),
-    /// This memory isn't used any more.
-    RemoveMemory(Region),
-    /// The ring's kicks come here; polled without. It may be ready now.
-    Kick(u16, Option<F>),
-    /// The ring's calls go here; none without.
-    Call(u16, Option<F>),
-    /// The ring's errors go here.
-    Error(u16, Option<F>),
-    /// The ring is enabled, or isn't any more.
-    Enable(u16, bool),
-    /// Something that a ring needs was said: it may be ready now.
-    Changed(u16),
-    /// Stop the ring, then reply with [`Session::base_reply`].
-    Stop(u16),
-    /// Reply with [`Session::config_reply`] and this part of the configuration space.
-    ReadConfig {
-        /// The first byte.
-        offset: u32,
-        /// How many, at most 256.
-        size: u32,
-    },
-    /// Write this into the configuration space.
-    WriteConfig {
-        /// The first byte.
-        offset: u32,
-        /// The content.
-        bytes: Vec<u8>,
-    },
-    /// Make memory for records, and reply with [`Session::inflight_reply`] and its handle.
-    MakeInflight {
-        /// Rings.
-        rings: u16,
-        /// Elements of each.
-        size: u16,
-    },
-    /// The records are here from now on.
-    SetInflight(Inflight, F),
-    /// Changed pages are logged here from now on; then a reply of a word is due.
-    SetLog(LogArea, F),
-    /// What is logged is told here.
-    LogCall(F),
-    /// Reset the device: all rings stop.
-    Reset,
-}
 
 /// A connection's state.
 #[derive(Debug)]
@@ -291,7 +234,12 @@ impl Session {
                 self.protocol = Protocol::from_bits_truncate(bits);
                 Ok(Effect::Nothing)
             }
-            Request::ResetDevice | Request::ResetOwner => {
+            // Once it was to forget all; few implement it, and it isn't to be used any more.
+            Request::ResetOwner => {
+                self.rings.iter_mut().for_each(|ring| ring.enabled = false);
+                Ok(Effect::DisableAll)
+            }
+            Request::ResetDevice => {
                 self.rings.iter_mut().for_each(|ring| *ring = Ring::default());
                 Ok(Effect::Reset)
             }
@@ -417,16 +365,15 @@ impl Session {
     ) -> Result<Effect<F>, Error> {
         let mut fields = Fields(payload);
         let (offset, size) = fields.pair().ok_or(error)?;
-        let content = payload.get(CONFIG_HEAD..).ok_or(error)?;
+        payload.get(CONFIG_HEAD..).ok_or(error)?;
         let end = offset.checked_add(size).filter(|end| *end <= CONFIG_LIMIT);
         if end.is_none() || size == 0 {
             return Err(Error::Config { offset, size });
         }
-        if request == Request::GetConfig {
-            return Ok(Effect::ReadConfig { offset, size });
+        if request != Request::GetConfig {
+            return Err(Error::WrittenConfig { offset, size });
         }
-        let bytes = content.get(..size as usize).ok_or(error)?.to_vec();
-        Ok(Effect::WriteConfig { offset, bytes })
+        Ok(Effect::ReadConfig { offset, size })
     }
 }
 

@@ -92,6 +92,55 @@ fn requests_of_features_that_werent_accepted_are_refused() {
     assert_eq!(set, Err(Error::Features(bits)));
 }
 
+/// A refusal that the protocol has a word for ends nothing, and changes nothing.
+#[test]
+fn what_is_refused_is_answered_where_there_is_an_answer() {
+    let mut session = session();
+    send(&mut session, Request::SetVringNum, &words32([0, 128]), &[]).expect("it may");
+    let before = format!("{session:?}");
+    let mut refused = |request, payload: &[u8], need_reply| {
+        send(&mut session, request, payload, &[]).expect_err("it is wrong");
+        assert_eq!(format!("{session:?}"), before);
+        session.refusal(&Header { request: request as u32, need_reply, size: payload.len() })
+    };
+    let word = Refusal::Reply(1u64.to_le_bytes().to_vec());
+    for (request, payload) in [
+        (Request::SetVringNum, words32([0, 1024])),
+        (Request::SetVringEnable, words32([2, 1])),
+        (Request::SetFeatures, words64([1 << 63])),
+        (Request::SetMemTable, words32([1, 0])),
+    ] {
+        assert_eq!(refused(request, &payload, true), word, "{request:?}");
+        assert_eq!(refused(request, &payload, false), Refusal::End, "{request:?}");
+    }
+    // What has a reply of its own: no bytes of the configuration, or nothing that says no.
+    let beyond = [words32([250, 20, 0]), vec![0; 20]].concat();
+    assert_eq!(refused(Request::GetConfig, &beyond, false), Refusal::Reply(vec![]));
+    assert_eq!(refused(Request::GetVringBase, &words32([2, 0]), true), Refusal::End);
+    // QEMU says so whenever a guest writes to `wce`.
+    let wce = [words32([32, 1, 0]), vec![1]].concat();
+    assert_eq!(refused(Request::SetConfig, &wce, false), Refusal::Silence);
+    assert_eq!(refused(Request::SetConfig, &wce, true), word);
+    let unknown = Header { request: 999, need_reply: true, size: 0 };
+    assert_eq!(session.refusal(&unknown), Refusal::End);
+    let early = Session::new(0, ALL, 1, 256);
+    let config = Header { request: Request::GetConfig as u32, need_reply: false, size: 0 };
+    assert_eq!(early.refusal(&config), Refusal::End, "it isn't negotiated");
+}
+
+#[test]
+fn an_owner_that_is_reset_disables_its_rings() {
+    let mut session = session();
+    send(&mut session, Request::SetFeatures, &words64([PROTOCOL_FEATURES]), &[]).expect("it may");
+    send(&mut session, Request::SetVringNum, &words32([1, 128]), &[]).expect("it may");
+    send(&mut session, Request::SetVringEnable, &words32([1, 1]), &[]).expect("it may");
+    let before = *session.ring(1).expect("there are two");
+    assert_eq!(send(&mut session, Request::ResetOwner, &[], &[]), Ok(Effect::DisableAll));
+    assert_eq!(session.ring(1), Some(&Ring { enabled: false, ..before }));
+    assert_eq!(send(&mut session, Request::ResetDevice, &[], &[]), Ok(Effect::Reset));
+    assert_eq!(session.ring(1), Some(&Ring::default()));
+}
+
 #[test]
 fn regions_come_and_go_and_dont_overlap() {
     let mut session = session();
@@ -185,7 +234,10 @@ proptest! {
         let mut session = session();
         for (request, payload, handles) in messages {
             let header = Header { request, need_reply: true, size: payload.len() };
-            let _ = session.handle(&header, &payload, vec![0u8; handles]);
+            let before = format!("{session:?}");
+            if session.handle(&header, &payload, vec![0u8; handles]).is_err() {
+                prop_assert_eq!(format!("{session:?}"), before, "what is refused changes nothing");
+            }
             for pair in session.regions().windows(2) {
                 prop_assert!(pair[0].guest + pair[0].len <= pair[1].guest);
             }

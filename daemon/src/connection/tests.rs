@@ -26,6 +26,8 @@ struct Side {
     rings: Rings,
     waits: Waits,
     connection: Connection,
+    now: Rc<Cell<u64>>,
+    memory: OwnedFd,
     _theirs: UnixStream,
 }
 
@@ -47,7 +49,8 @@ impl Side {
     /// All rings run, and log into a page.
     fn new() -> Side {
         daemon_os::watch_writes().expect("a handler");
-        let mut rings = Rings::new(Clock::Manual(Rc::new(Cell::new(HERTZ))));
+        let now = Rc::new(Cell::new(HERTZ));
+        let mut rings = Rings::new(Clock::Manual(now.clone()));
         let device = rings.add_device(Device {
             name: "disk".into(),
             kind: Kind::Disk(Disk::null(1 << 20, RINGS, false).expect("a disk")),
@@ -61,12 +64,14 @@ impl Side {
         let socket = Socket::new(ours.into());
         let connection = Connection::new(socket, device, 0, &mut rings).expect("there is room");
         let waits = Waits::new().expect("an epoll instance");
-        let mut side = Side { rings, waits, connection, _theirs: theirs };
+        let memory = memory(LEN);
+        let region_file = memory.try_clone().expect("a copy");
+        let mut side = Side { rings, waits, connection, now, memory, _theirs: theirs };
         let protocol = connection_protocol(&side);
         side.tell(16, &words64([protocol]), vec![]).expect("it is offered");
         side.tell(2, &words64([1 << 32 | 1 << 30 | 1 << 26]), vec![]).expect("it is offered");
         let region = [words32([1, 0]), words64([0, LEN, 0, 0])].concat();
-        side.tell(5, &region, vec![memory(LEN)]).expect("it is mapped");
+        side.tell(5, &region, vec![region_file]).expect("it is mapped");
         side.log(0x1000).expect("it is mapped");
         side.say_rings();
         side
@@ -128,5 +133,46 @@ fn a_reset_forgets_all_but_the_memory() {
     let Connection { kept, changes, .. } = &side.connection;
     assert!(kept.is_none() && changes.is_none());
     side.say_rings();
+    assert_eq!(side.running(), usize::from(RINGS));
+}
+
+/// The driver has kicked by the descriptor before, and nobody has heard that yet.
+#[test]
+fn a_ring_whose_kicks_come_anew_is_looked_at() {
+    let mut side = Side::new();
+    while let (_, Some(at)) = side.rings.next_at() {
+        side.now.set(side.now.get().max(at) + 1000);
+        side.rings.serve();
+    }
+    let descriptor =
+        |address: u64, len: u32, flags: u32| [words64([address]), words32([len, flags])].concat();
+    // A read of a sector: header, data, status; each but the last goes on at the next.
+    let chain = [
+        descriptor(0x3000, 16, 1 | 1 << 16),
+        descriptor(0x4000, 512, 3 | 2 << 16),
+        descriptor(0x5000, 1, 2),
+    ];
+    let put = |at, bytes: &[u8]| {
+        rustix::io::pwrite(&side.memory, bytes, at).expect("in memory");
+    };
+    put(0, &chain.concat());
+    put(0x1002, &[1, 0]);
+    let kick = eventfd(0, EventfdFlags::NONBLOCK).expect("an eventfd");
+    side.tell(12, &words64([0]), vec![kick]).expect("it is one");
+    side.rings.serve();
+    let mut used = [0; 2];
+    rustix::io::pread(&side.memory, &mut used, 0x2002).expect("in memory");
+    assert_eq!(used, [1, 0]);
+}
+
+/// All that was said of rings holds.
+#[test]
+fn rings_of_an_owner_that_was_reset_go_on_when_they_are_enabled() {
+    let mut side = Side::new();
+    side.tell(4, &[], vec![]).expect("it may");
+    assert_eq!(side.running(), 0);
+    for ring in 0..u32::from(RINGS) {
+        side.tell(18, &words32([ring, 1]), vec![]).expect("it may");
+    }
     assert_eq!(side.running(), usize::from(RINGS));
 }
