@@ -179,7 +179,8 @@ fn port(network: &Network, rings: &mut Rings, switches: &mut Vec<Named>) -> Resu
     let on = rings.served.switches.get_mut(place).context("the switch is gone")?;
     let mac = network.mac.map_or_else(|| free_address(on, &network.name), |mac| Mac(mac.0));
     let Network { mtu, queues: pairs, packed, .. } = *network;
-    let parameters = Parameters { mac, mtu, pairs, packed, ..Parameters::default() };
+    let announces = true;
+    let parameters = Parameters { mac, mtu, pairs, packed, announces, ..Parameters::default() };
     let config = net::Config::new(parameters)?;
     let rate = |bytes_per_second: u64| Rate { bytes_per_second, burst: bytes_per_second / BURST };
     let plan = net::Plan {

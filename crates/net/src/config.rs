@@ -42,6 +42,9 @@ bitflags! {
         const CTRL_VLAN = 1 << 19;
         /// VIRTIO_NET_F_CTRL_RX_EXTRA: it takes four more receive modes.
         const CTRL_RX_EXTRA = 1 << 20;
+        /// VIRTIO_NET_F_GUEST_ANNOUNCE: the driver announces itself when it is asked to, and says
+        /// by the control queue that it did.
+        const GUEST_ANNOUNCE = 1 << 21;
         /// VIRTIO_NET_F_MQ: there are several pairs of queues.
         const MQ = 1 << 22;
         /// VIRTIO_NET_F_CTRL_MAC_ADDR: the control queue takes the device's address.
@@ -58,7 +61,7 @@ bitflags! {
 }
 
 /// Which features ask for which (5.1.3.1): the first for one at least of the second.
-pub const REQUIREMENTS: [(Features, Features); 11] = [
+pub const REQUIREMENTS: [(Features, Features); 12] = [
     (Features::GUEST_TSO4, Features::GUEST_CSUM),
     (Features::GUEST_TSO6, Features::GUEST_CSUM),
     (Features::GUEST_ECN, Features::GUEST_TSO4.union(Features::GUEST_TSO6)),
@@ -68,6 +71,7 @@ pub const REQUIREMENTS: [(Features, Features); 11] = [
     (Features::CTRL_RX, Features::CTRL_VQ),
     (Features::CTRL_RX_EXTRA, Features::CTRL_VQ),
     (Features::CTRL_VLAN, Features::CTRL_VQ),
+    (Features::GUEST_ANNOUNCE, Features::CTRL_VQ),
     (Features::MQ, Features::CTRL_VQ),
     (Features::CTRL_MAC_ADDR, Features::CTRL_VQ),
 ];
@@ -91,6 +95,9 @@ pub struct Parameters {
     pub pairs: u16,
     /// Whether packed rings are offered: on two cores they are slower than split ones.
     pub packed: bool,
+    /// Whether GUEST_ANNOUNCE is offered: for a front end that moves its guest to another host, and
+    /// asks it there. Nobody is asked here.
+    pub announces: bool,
     /// Features that aren't offered; nor are those that ask for them.
     pub withheld: Features,
 }
@@ -99,7 +106,8 @@ impl Default for Parameters {
     /// One pair of queues, 1,500 bytes, and no address: one has to be given.
     fn default() -> Parameters {
         let withheld = Features::empty();
-        Parameters { mac: Mac::default(), mtu: 1500, pairs: 1, packed: false, withheld }
+        let (packed, announces) = (false, false);
+        Parameters { mac: Mac::default(), mtu: 1500, pairs: 1, packed, announces, withheld }
     }
 }
 
@@ -182,6 +190,9 @@ impl Config {
         let mut offered = Features::all() - self.0.withheld;
         if self.0.pairs == 1 {
             offered -= Features::MQ;
+        }
+        if !self.0.announces {
+            offered -= Features::GUEST_ANNOUNCE;
         }
         if !self.0.packed {
             offered -= Features::RING_PACKED;

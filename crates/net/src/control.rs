@@ -13,6 +13,7 @@ pub const ERR: u8 = 1;
 const RX: u8 = 0;
 const MAC: u8 = 1;
 const VLAN: u8 = 2;
+const ANNOUNCE: u8 = 3;
 const MQ: u8 = 4;
 /// Bytes of class and command.
 const COMMAND_BYTES: u32 = 2;
@@ -29,6 +30,8 @@ pub enum Command {
     Address(Mac),
     /// VIRTIO_NET_CTRL_VLAN_ADD and DEL.
     Vlan(u16, bool),
+    /// VIRTIO_NET_CTRL_ANNOUNCE_ACK: it has announced itself.
+    Announced,
     /// VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET.
     Pairs(u16),
 }
@@ -68,6 +71,10 @@ impl Command {
                 only(Features::CTRL_VLAN)?;
                 let vlan = u16::from_le_bytes(bytes(chain, data)?);
                 Some(Command::Vlan(vlan, command == 0))
+            }
+            (ANNOUNCE, 0) => {
+                only(Features::GUEST_ANNOUNCE)?;
+                Some(Command::Announced)
             }
             (MQ, 0) => {
                 only(Features::MQ)?;

@@ -222,7 +222,8 @@ impl Port {
     /// Whether frames of this pair go nowhere.
     #[inline(always)]
     pub fn discards(&self, pair: u16) -> bool {
-        self.running.as_ref().is_some_and(|running| running.discards & bit(pair) != 0)
+        let discards = self.running.as_ref().map_or(0, |running| running.discards);
+        discards != 0 && discards & bit(pair) != 0
     }
 
     /// What the queue of this index is for, while a driver runs the device.
@@ -346,6 +347,7 @@ impl Port {
             Command::Tables(unicast, multicast) => self.filter.set_tables(unicast, multicast),
             Command::Address(mac) => self.mac = mac,
             Command::Vlan(vlan, within) => return self.filter.set_vlan(vlan, within),
+            Command::Announced => {}
             Command::Pairs(pairs) => {
                 if !(1..=self.config.parameters().pairs).contains(&pairs) {
                     return false;

@@ -1,6 +1,7 @@
 //! Which receive queue a flow goes to (5.1.6.5.6.1, automatic receive steering): that of the pair
 //! which the driver used last to send in the same flow. Flows with the same hash go together.
 use crate::frame::ETHERNET;
+use crate::port::MAX_PAIRS;
 
 /// Hashes.
 const FLOWS: usize = 256;
@@ -31,7 +32,7 @@ impl Steering {
     /// The pair that receives, of those with a bit here; pair 0 of none.
     pub fn pair(&self, flow: u8, active: u64) -> u16 {
         let pair = self.0.get(usize::from(flow)).copied().unwrap_or(NONE);
-        if active & bit(pair.into()) != 0 {
+        if pair != NONE && active & bit(pair.into()) != 0 {
             return pair.into();
         }
         let before = u32::from(flow) % active.count_ones().max(1);
@@ -77,7 +78,8 @@ impl Pairs {
 
     /// It uses so many.
     pub fn set_used(&mut self, pairs: u16) {
-        (self.used, self.is_said) = (bit(pairs).wrapping_sub(1), true);
+        let unused = u64::BITS - u32::from(pairs).min(u64::BITS);
+        (self.used, self.is_said) = (u64::MAX.checked_shr(unused).unwrap_or(0), true);
     }
 
     /// Without queues, as many are used as before.
@@ -86,10 +88,11 @@ impl Pairs {
     }
 }
 
-/// The bit of a pair: none of one that no port has.
+/// The bit of a pair: no port has more than there are bits.
 #[inline(always)]
 pub fn bit(pair: u16) -> u64 {
-    1u64.checked_shl(pair.into()).unwrap_or(0)
+    const { assert!(MAX_PAIRS as u32 == u64::BITS) };
+    1u64.wrapping_shl(pair.into())
 }
 
 /// The first of these pairs; of none pair 0, which drops what it gets then.

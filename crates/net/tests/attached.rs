@@ -175,3 +175,15 @@ fn a_port_that_is_removed_makes_room_and_gives_its_address_back() {
     assert!(!lan.switch.has_address(mac(0)) && lan.switch.queue(port, 1).is_none());
     assert_eq!(lan.switch.add(config(), Plan::default()), Ok(port));
 }
+
+/// A front end that passes the control queue on has asked for it.
+#[test]
+fn a_driver_that_has_announced_itself_is_answered() {
+    let mut lan = Lan::new();
+    let asked = Parameters { announces: true, ..parameters(0) };
+    let guest = lan.add(asked, Plan::default(), Features::empty());
+    assert_eq!(lan.command(guest, 3, 0, &[]), 0);
+    assert_eq!(lan.command(guest, 3, 1, &[]), 1, "there is no such command");
+    let other = lan.add(parameters(1), Plan::default(), Features::empty());
+    assert_eq!(lan.command(other, 3, 0, &[]), 1, "it isn't offered");
+}
