@@ -178,9 +178,14 @@ impl Disk {
             Store::Nbd(nbd) => nbd.export().minimum_block.max(SECTOR as u32),
             _ => SECTOR as u32,
         };
+        let own = match &store {
+            Store::File(file) => file.block().unwrap_or(SECTOR),
+            _ => SECTOR,
+        };
         let parameters = Parameters {
             capacity,
             block_size,
+            physical_block_exponent: (own / SECTOR).ilog2() as u8,
             queues,
             read_only,
             discard: range,

@@ -194,7 +194,8 @@ impl Config {
         put(34, &(only(Features::MQ, asked.queues.into()) as u16).to_le_bytes());
         put(36, &only(Features::DISCARD, asked.discard).to_le_bytes());
         put(40, &only(Features::DISCARD, 1).to_le_bytes());
-        put(44, &only(Features::DISCARD, asked.block_size / SECTOR as u32).to_le_bytes());
+        let physical = (asked.block_size / SECTOR as u32) << asked.physical_block_exponent.min(16);
+        put(44, &only(Features::DISCARD, physical).to_le_bytes());
         put(48, &only(Features::WRITE_ZEROES, asked.write_zeroes).to_le_bytes());
         put(52, &only(Features::WRITE_ZEROES, 1).to_le_bytes());
         put(56, &[only(Features::WRITE_ZEROES, asked.write_zeroes_may_unmap.into()) as u8]);

@@ -46,7 +46,7 @@ fn every_field_is_where_the_standard_has_it() {
     expected.extend([3, 0, 8, 0]); // physical_block_exp, alignment_offset, min_io_size
     expected.extend(0x1234u32.to_le_bytes()); // opt_io_size
     expected.extend([0, 0, 4, 0]); // writeback, unused0, num_queues
-    for word in [1u32 << 17, 1, 8, 1 << 16, 1] {
+    for word in [1u32 << 17, 1, 8 << 3, 1 << 16, 1] {
         expected.extend(word.to_le_bytes()); // discard: most, segments, alignment; zeroes: two
     }
     expected.extend([1, 0, 0, 0]); // write_zeroes_may_unmap

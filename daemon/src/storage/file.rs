@@ -9,13 +9,15 @@
 //! ways but by a guest that writes the same sectors twice at a time. What is under way is bounded.
 
 use super::MOST;
+use super::emptying::{Emptying, Step, Ways};
 use super::open::{Access, Opened, open, taken_over};
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use blk::{Completion, Failure, Operation, SECTOR, Submitted, Token};
-use daemon_os::{Task, Uring, read_at, write_at};
+use daemon_os::{Mapping, Task, Uring, read_at, write_at};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{FallocateFlags, fallocate, fdatasync};
 use rustix::io::{Errno, retry_on_intr};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -38,8 +40,12 @@ pub struct FileStore {
     ring: Option<Uring>,
     /// It became shorter, or the ring failed.
     has_failed: bool,
-    /// The file system can't make zeroes without freeing what is behind them.
-    only_punches: bool,
+    /// What it can't is found out.
+    ways: Ways,
+    /// Discards and write-zeroes that are under way, by their numbers, each with its step.
+    emptying: HashMap<u64, (Emptying, Step)>,
+    /// A block of zeroes.
+    zeroes: Mapping,
     /// Operations until the file's size is looked at.
     unseen: u32,
 }
@@ -113,8 +119,23 @@ impl FileStore {
                 None
             }
         };
-        let (has_failed, only_punches) = (false, false);
-        Ok(FileStore { name, opened, ring, has_failed, only_punches, unseen: LOOKS })
+        let zeroes = Mapping::anonymous(opened.unit.next_multiple_of(PAGE));
+        let zeroes = zeroes.with_context(|| format!("{name}: there is no memory for zeroes"))?;
+        Ok(FileStore {
+            name,
+            opened,
+            ring,
+            has_failed: false,
+            ways: Ways { punches: true, zeroes: true },
+            emptying: HashMap::new(),
+            zeroes,
+            unseen: LOOKS,
+        })
+    }
+
+    /// Bytes of a block, if it is a block device.
+    pub fn block(&self) -> Option<u64> {
+        (!self.opened.is_regular).then_some(self.opened.unit)
     }
 
     /// Bytes.
@@ -153,19 +174,26 @@ impl FileStore {
     }
 
     pub fn submit(&mut self, token: Token, operation: Operation<'_>) -> Submitted {
-        let Some(task) = task(operation, self.only_punches) else {
-            return Submitted::Done(Err(Failure::Io));
-        };
         if !self.has_failed && self.outstanding() >= MOST {
             return Submitted::Full;
         }
+        let task = task(operation);
         self.unseen = self.unseen.saturating_sub(1);
-        if self.unseen == 0 || self.may_hide(&task) {
+        if self.unseen == 0 || task.as_ref().is_some_and(|task| self.may_hide(task)) {
             self.look_at_size();
         }
         if self.has_failed {
             return Submitted::Done(Err(Failure::Io));
         }
+        let Some(task) = task else {
+            return match Emptying::of(operation, self.opened.unit) {
+                Some(one) => match self.empty(token.bits(), one) {
+                    Some(result) => Submitted::Done(result),
+                    None => Submitted::Accepted,
+                },
+                None => Submitted::Done(Err(Failure::Io)),
+            };
+        };
         let file = self.file_for(&task);
         match &mut self.ring {
             Some(ring) => {
@@ -180,8 +208,48 @@ impl FileStore {
     }
 
     pub fn poll(&mut self) -> Option<Completion> {
-        let (number, result) = self.ring.as_mut()?.take_ended()?;
-        Some(Completion { token: Token::from_bits(number), result: self.note(result) })
+        loop {
+            let (number, result) = self.ring.as_mut()?.take_ended()?;
+            let token = Token::from_bits(number);
+            // Most are none of these.
+            let emptied = match self.emptying.is_empty() {
+                true => None,
+                false => self.emptying.remove(&number),
+            };
+            let Some((mut one, step)) = emptied else {
+                return Some(Completion { token, result: self.note(result) });
+            };
+            let ended = match one.ended(step, result, &mut self.ways) {
+                Ok(()) => self.empty(number, one),
+                Err(error) => Some(self.note(Err(error))),
+            };
+            if let Some(result) = ended {
+                return Some(Completion { token, result });
+            }
+        }
+    }
+
+    /// Goes on with a discard or write-zeroes: how it has ended, if it has.
+    fn empty(&mut self, number: u64, mut one: Emptying) -> Option<Result<(), Failure>> {
+        loop {
+            let step = match one.next(self.ways) {
+                Ok(Some(step)) => step,
+                Ok(None) => return Some(Ok(())),
+                Err(_) => return Some(Err(Failure::Unsupported)),
+            };
+            let Some(span) = self.zeroes.span() else { return Some(Err(Failure::Io)) };
+            let (mut spans, file) = ([span], &self.opened.file);
+            let Some(task) = one.task(step, &mut spans) else { return Some(Err(Failure::Io)) };
+            if let Some(ring) = &mut self.ring {
+                ring.ask(number, BUFFERED, task);
+                self.emptying.insert(number, (one, step));
+                return None;
+            }
+            let result = wait_for(file, task);
+            if let Err(error) = one.ended(step, result, &mut self.ways) {
+                return Some(self.note(Err(error)));
+            }
+        }
     }
 
     /// By which descriptor a task is done.
@@ -201,10 +269,7 @@ impl FileStore {
     fn note(&mut self, result: io::Result<()>) -> Result<(), Failure> {
         let Err(error) = result else { return Ok(()) };
         match error.raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::OPNOTSUPP) => {
-                self.only_punches = true;
-                return Err(Failure::Unsupported);
-            }
+            Some(Errno::OPNOTSUPP) => return Err(Failure::Unsupported),
             _ if error.kind() == ErrorKind::UnexpectedEof => self.look_at_size(),
             _ => {}
         }
@@ -253,7 +318,8 @@ pub(super) fn goes_direct(offset: u64, spans: &[Span], memory: u64, unit: u64) -
     is_whole(offset) && is_whole(len) && spans.iter().all(fits)
 }
 
-fn task(operation: Operation<'_>, only_punches: bool) -> Option<Task<'_>> {
+/// None: it is no single task, or its bytes don't fit 64 bits.
+fn task(operation: Operation<'_>) -> Option<Task<'_>> {
     let at = |sector: u64| sector.checked_mul(SECTOR);
     Some(match operation {
         Operation::Read { sector, into } => Task::Read { offset: at(sector)?, into },
@@ -261,15 +327,7 @@ fn task(operation: Operation<'_>, only_punches: bool) -> Option<Task<'_>> {
             Task::Write { offset: at(sector)?, from, durable }
         }
         Operation::Flush => Task::Sync,
-        Operation::Discard { sector, sectors } => {
-            Task::Punch { offset: at(sector)?, len: at(sectors)?, durable: false }
-        }
-        Operation::WriteZeroes { sector, sectors, unmap, durable } if unmap || only_punches => {
-            Task::Punch { offset: at(sector)?, len: at(sectors)?, durable }
-        }
-        Operation::WriteZeroes { sector, sectors, durable, .. } => {
-            Task::Zero { offset: at(sector)?, len: at(sectors)?, durable }
-        }
+        Operation::Discard { .. } | Operation::WriteZeroes { .. } => return None,
     })
 }
 

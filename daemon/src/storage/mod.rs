@@ -7,10 +7,12 @@
 //! | file | is |
 //! |---|---|
 //! | `file` | a file or block device, by io_uring or by calls that wait |
+//! | `emptying` | discards and write-zeroes, step by step |
 //! | `open` | how a file is opened: locks, direct I/O |
 //! | `nbd` | what an NBD server keeps; `reach`: how it is reached |
 //! | `link`, `tls` | one connection to such a server |
 
+mod emptying;
 mod file;
 mod link;
 mod nbd;

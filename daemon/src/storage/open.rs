@@ -2,6 +2,7 @@
 //! I/O where that goes.
 
 use anyhow::{Context as _, Result, bail};
+use blk::SECTOR;
 use daemon_os::{InUse, lock};
 use rustix::event::{Timespec, poll};
 use rustix::fd::OwnedFd;
@@ -26,6 +27,8 @@ pub struct Opened {
     pub size: u64,
     /// A file that can become shorter.
     pub is_regular: bool,
+    /// Bytes of a block, if it is a block device; 1 of a file.
+    pub unit: u64,
 }
 
 /// How it is accessed.
@@ -63,7 +66,14 @@ pub fn open(path: &Path, access: Access) -> Result<Opened> {
     let direct = around.and_then(|(memory, offset)| {
         open(OFlags::DIRECT).ok().map(|direct| (direct, memory, offset))
     });
-    Ok(Opened { file, direct, size, is_regular: kind.is_file() })
+    let unit = unit(&file, kind.is_file());
+    Ok(Opened { file, direct, size, is_regular: kind.is_file(), unit })
+}
+
+/// Bytes of a block of a device, as direct I/O has them; sectors, where the system doesn't say it.
+fn unit(file: &File, is_regular: bool) -> u64 {
+    let said = alignment(file).map(|(_, offset)| offset.max(SECTOR));
+    if is_regular { 1 } else { said.filter(|unit| unit.is_power_of_two()).unwrap_or(SECTOR) }
 }
 
 /// What another program opened and locked: the file, and perhaps the same for direct I/O.
@@ -78,7 +88,8 @@ pub fn taken_over(path: &Path, files: Vec<OwnedFd>, size: u64) -> Result<Opened>
     let kind = file.metadata().with_context(|| format!("{shown} says nothing of itself"))?;
     let direct = files.next().zip(alignment(&file));
     let direct = direct.map(|(direct, (memory, offset))| (direct, memory, offset));
-    Ok(Opened { file, direct, size, is_regular: kind.is_file() })
+    let unit = unit(&file, kind.is_file());
+    Ok(Opened { file, direct, size, is_regular: kind.is_file(), unit })
 }
 
 /// What direct I/O asks of addresses and of offsets, if the file can be accessed so.
