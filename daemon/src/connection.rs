@@ -258,6 +258,10 @@ impl Connection {
                 }
                 Ok(())
             }
+            Effect::Announce(mac) => match &self.device(hands)?.kind {
+                Kind::Port(port) => hands.rings.announce(*port, net::Mac(mac)),
+                Kind::Disk(_) => Ok(()),
+            },
             Effect::DisableAll => (0..self.count())
                 .filter(|ring| !self.session.is_enabled(*ring))
                 .collect::<Vec<_>>()

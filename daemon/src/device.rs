@@ -56,7 +56,7 @@ impl Device {
     /// records: QEMU warns of the one, and a lost frame is sent again.
     pub fn protocol(&self) -> Protocol {
         match &self.kind {
-            Kind::Disk(_) => Protocol::all(),
+            Kind::Disk(_) => Protocol::all() - Protocol::RARP,
             Kind::Port(_) => Protocol::all() - Protocol::CONFIG - Protocol::INFLIGHT_SHMFD,
         }
     }

@@ -1,7 +1,7 @@
 //! Turns of the rings, what they complete, and who is told; when a ring sleeps.
 
 use crate::clock::HERTZ;
-use crate::device::Kind;
+use crate::device::{Kind, Port};
 use crate::event::has_waited;
 use crate::later::TURNS;
 use crate::ring::Work;
@@ -9,8 +9,10 @@ use crate::rings::{Rings, Served, keep};
 use crate::storage::Timed;
 use anyhow::{Error, Result};
 use blk::Budget;
-use net::Switch;
+use daemon_os::Mapping;
+use net::{ANNOUNCE_BYTES, Mac, Switch};
 use sidecore::{Batch, Next, Piece, Turn};
+use window::ALIGNMENT;
 
 /// Chains, and bytes, after which a turn that goes on publishes and tells.
 const TOLD_AFTER: u32 = 8;
@@ -208,6 +210,20 @@ impl Rings {
         let switch = uplink.switch;
         self.fill(switch, 0, now);
         is_there
+    }
+
+    /// Tells the network that this station is at this port now.
+    pub fn announce(&mut self, port: Port, mac: Mac) -> Result<()> {
+        let now = self.look_at_clock();
+        let memory = Mapping::anonymous(ANNOUNCE_BYTES.next_multiple_of(ALIGNMENT))?;
+        let Served { switches, uplinks, .. } = &mut self.served;
+        if let (Some(switch), Some(span)) = (switches.get_mut(port.switch), memory.span()) {
+            switch.announce(port.number, mac, span, now);
+            let own = uplinks.iter_mut().find(|(_, own)| own.switch == port.switch);
+            own.into_iter().for_each(|(_, uplink)| uplink.send(switch));
+        }
+        self.fill(port.switch, 0, now);
+        Ok(())
     }
 
     /// Shows and tells what a back end ended later.

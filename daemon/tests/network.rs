@@ -107,3 +107,18 @@ fn a_disabled_ring_sends_nothing_and_is_emptied() {
     other.send(&flow(1));
     assert_eq!(front.receive([0, 2], 1), [1, 0], "the one before was for no ring");
 }
+
+/// A guest that has moved here, and doesn't say so itself.
+#[test]
+fn a_station_that_has_moved_is_announced() {
+    let daemon = two();
+    let mut front = Network::connect(&daemon.path("a"), 4, MQ);
+    let mut other = Station::connect(&daemon.path("b"));
+    let mac = [2, 0, 0, 0, 0, 7];
+    front.wire.tell(19, &[&mac[..], &[0, 0]].concat(), &[]);
+    let frame = other.receive();
+    let rarp = [&[0xff; 6][..], &mac, &[0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3]].concat();
+    assert_eq!((&frame[..22], frame.len()), (&rarp[..], 60));
+    assert_eq!((&frame[22..28], &frame[32..38]), (&mac[..], &mac[..]));
+    assert_eq!(front.receive([0, 2], 0), [0, 0], "it doesn't come back");
+}

@@ -250,6 +250,10 @@ impl Model {
                 assert_eq!(payload[..16], words64([area.len, area.offset]));
             }
             Effect::LogCall(_) => assert_eq!(request, Request::SetLogFd),
+            Effect::Announce(mac) => {
+                needs(Protocol::RARP);
+                assert_eq!(payload[..6], mac);
+            }
             Effect::DisableAll => {
                 let mut rings = (0..self.rings).filter_map(|ring| self.session.ring(ring));
                 assert!(rings.all(|ring| !ring.enabled));

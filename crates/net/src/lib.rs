@@ -37,6 +37,7 @@
 //! | `offload` | what is left to do for a frame: checksum, segments |
 //! | `copy` | from buffers to buffers |
 //! | `queues`, `receive` | the queues of a port; the buffers of a receive queue |
+//! | `announce` | a frame for a station that has moved here |
 //! | `attached` | queues that come and go one by one |
 //! | `burst` | the frames of a transmit queue's turn |
 //! | `between` | the short way from one port to another, which most of them go |
@@ -51,6 +52,7 @@
 
 extern crate alloc;
 
+mod announce;
 mod attached;
 mod between;
 mod burst;
@@ -77,6 +79,7 @@ mod uplink;
 mod vlan;
 mod wire;
 
+pub use announce::ANNOUNCE_BYTES;
 pub use burst::{BURST, BURST_CHARGE};
 pub use config::{BadConfig, BadFeatures, Config, Features, Parameters};
 pub use error::{BadPort, Broken, NoSuchQueue};

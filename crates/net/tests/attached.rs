@@ -1,8 +1,9 @@
 //! Queues that come and go one by one, and ports that are removed.
 mod guest;
 
-use guest::{Guest, Lan, frame, mac, parameters};
-use net::{BURST, BadPort, Features, Mac, Parameters, Plan};
+use guest::{Guest, Lan, SECOND, frame, mac, parameters};
+use net::{ANNOUNCE_BYTES, BURST, BadPort, Features, Mac, Parameters, Plan, Rate};
+use window::Memory;
 
 #[test]
 fn a_queue_is_taken_back_and_the_others_go_on() {
@@ -186,4 +187,26 @@ fn a_driver_that_has_announced_itself_is_answered() {
     assert_eq!(lan.command(guest, 3, 1, &[]), 1, "there is no such command");
     let other = lan.add(parameters(1), Plan::default(), Features::empty());
     assert_eq!(lan.command(other, 3, 0, &[]), 1, "it isn't offered");
+}
+
+/// Only from an address that the port may have, and within what it may send.
+#[test]
+fn a_station_is_announced_as_if_it_sent_a_frame() {
+    let rate = Some(Rate { bytes_per_second: 10, burst: 1 });
+    let mut lan = Lan::of(2, Plan { rate, ..Plan::default() }, 2048);
+    let (port, now) = (lan.guests[0].port, lan.now);
+    let memory = Memory::new(&[(0, 4096)], 0);
+    let span = memory.window().span(0, ANNOUNCE_BYTES).expect("it is there");
+    let short = memory.window().span(0, ANNOUNCE_BYTES - 1).expect("it is there");
+    assert_eq!(lan.switch.announce(port, mac(0), short, now).bytes, 0);
+    assert_eq!(lan.switch.announce(port, mac(1), span, now).bytes, 0);
+    assert_eq!(lan.statistics(0).spoofed, 1);
+    lan.now += 100 * SECOND;
+    assert_eq!(lan.switch.announce(port, mac(0), span, lan.now).bytes, 60);
+    assert_eq!(lan.switch.announce(port, mac(0), span, lan.now).bytes, 0, "it has sent its share");
+    let touched = lan.switch.touched().expect("it came");
+    lan.switch.queue(touched.port, touched.queue).expect("it is attached").publish();
+    let frames = lan.received(1);
+    let start = [&[0xff; 6][..], &mac(0).0, &[0x80, 0x35]].concat();
+    assert!(frames.len() == 1 && frames[0].starts_with(&start) && lan.received(0).is_empty());
 }

@@ -53,6 +53,8 @@ pub enum Effect<F> {
     SetLog(LogArea, F),
     /// What is logged is told here.
     LogCall(F),
+    /// The network is to be told that the station of this address is here.
+    Announce([u8; 6]),
     /// All rings are disabled, if protocol features are negotiated.
     DisableAll,
     /// Reset the device: all rings stop.

@@ -94,6 +94,7 @@ requests! {
     SetProtocolFeatures = 16,
     GetQueueNum = 17,
     SetVringEnable = 18,
+    SendRarp = 19,
     GetConfig = 24,
     SetConfig = 25,
     GetInflightFd = 31,

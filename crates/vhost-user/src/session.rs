@@ -187,6 +187,7 @@ impl Session {
     fn is_negotiated(&self, request: Request) -> bool {
         let needs = match request {
             Request::GetQueueNum => Protocol::MQ,
+            Request::SendRarp => Protocol::RARP,
             Request::GetConfig | Request::SetConfig => Protocol::CONFIG,
             Request::GetInflightFd | Request::SetInflightFd => Protocol::INFLIGHT_SHMFD,
             Request::SetLogBase => Protocol::LOG_SHMFD,
@@ -233,6 +234,10 @@ impl Session {
                 }
                 self.protocol = Protocol::from_bits_truncate(bits);
                 Ok(Effect::Nothing)
+            }
+            Request::SendRarp => {
+                let word = fields.u64().ok_or(size)?.to_le_bytes();
+                Ok(Effect::Announce(word.first_chunk().copied().unwrap_or_default()))
             }
             // Once it was to forget all; few implement it, and it isn't to be used any more.
             Request::ResetOwner => {

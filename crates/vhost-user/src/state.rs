@@ -10,6 +10,8 @@ bitflags! {
         const MQ = 1 << 0;
         /// The log of changed pages is memory that is handed over.
         const LOG_SHMFD = 1 << 1;
+        /// A guest that has moved here is announced to the network.
+        const RARP = 1 << 2;
         /// A front end may ask for an answer to any request.
         const REPLY_ACK = 1 << 3;
         /// The configuration space is read over the socket.

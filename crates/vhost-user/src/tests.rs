@@ -129,6 +129,17 @@ fn what_is_refused_is_answered_where_there_is_an_answer() {
 }
 
 #[test]
+fn a_guest_that_has_moved_is_announced() {
+    let mut session = session();
+    let word = [2, 0, 0, 0, 0, 7, 0, 0];
+    let announced = Ok(Effect::Announce([2, 0, 0, 0, 0, 7]));
+    assert_eq!(send(&mut session, Request::SendRarp, &word, &[]), announced);
+    assert!(send(&mut session, Request::SendRarp, &word[..6], &[]).is_err());
+    let mut without = Session::new(0, ALL - Protocol::RARP, 1, 256);
+    assert_eq!(send(&mut without, Request::SendRarp, &word, &[]), Err(Error::Unknown(19)));
+}
+
+#[test]
 fn an_owner_that_is_reset_disables_its_rings() {
     let mut session = session();
     send(&mut session, Request::SetFeatures, &words64([PROTOCOL_FEATURES]), &[]).expect("it may");
