@@ -128,7 +128,8 @@ impl Context {
     /// The hypervisor's ELF: `EXITLESS_HYPERVISOR`, or built from the checkout.
     pub fn hypervisor(&self) -> Result<&Path> {
         Ok(once(&self.hypervisor, || {
-            named("EXITLESS_HYPERVISOR").unwrap_or_else(|| self.build_bare_metal("hypervisor"))
+            named("EXITLESS_HYPERVISOR")
+                .unwrap_or_else(|| self.build_profile("hypervisor", "image", &[]))
         })?)
     }
 
@@ -140,7 +141,7 @@ impl Context {
         })?)
     }
 
-    /// Builds a package for the bare machine and gives its ELF.
+    /// Builds a test kernel for the bare machine and gives its ELF.
     pub fn build_bare_metal(&self, package: &str) -> Result<PathBuf> {
         self.build_profile(package, "release", &[])
     }

@@ -6,6 +6,7 @@ use crate::counts::Counts;
 use crate::device::{Device, Kind, Port};
 use crate::disk::{Data, Disk};
 use crate::door::Door;
+use crate::foreign::Unclosed;
 use crate::rings::Rings;
 use crate::storage::Access;
 use crate::supervisor::Handed;
@@ -111,6 +112,7 @@ pub fn device(
         connected: 0,
         connections: 0,
         gone: Counts::default(),
+        unclosed: Unclosed::default(),
     })
 }
 

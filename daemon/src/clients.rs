@@ -131,7 +131,9 @@ impl Clients {
         // With too many, the one that came is shown the door; and who may only look, at the socket
         // where things are changed.
         let may = metrics || is_allowed(&socket, desk.own);
-        if may && self.all.len() < MAX_CLIENTS {
+        // Those who may only look take no places of those who may change something.
+        let there = self.all.iter().filter(|(_, one)| one.metrics == metrics).count();
+        if may && there < MAX_CLIENTS {
             let client = Client::new(socket, metrics);
             if waits.add(client.as_fd(), Source::Client(self.all.vacant_key())).is_ok() {
                 self.all.insert(client);

@@ -10,7 +10,8 @@ mod tests;
 pub use quiet::Gone;
 
 use crate::device::{Device, Kind, TRANSPORT};
-use crate::event::event;
+use crate::event::{Told, event};
+use crate::foreign::Foreign;
 use crate::inflight::Kept;
 use crate::log::Changes;
 use crate::memory::{fits, map};
@@ -107,10 +108,10 @@ impl Connection {
             || self.changes.as_ref().is_some_and(Changes::has_shrunk)
     }
 
-    /// Was a call made to wait?
-    pub fn has_waited(&self, rings: &Rings) -> bool {
+    /// What was wrong with a call, if it was.
+    pub fn wrong_call(&self, rings: &Rings) -> Option<Told> {
         let ring = |place: &usize| rings.served.all.get(*place);
-        self.rings.iter().filter_map(ring).any(|ring| ring.has_waited)
+        self.rings.iter().filter_map(ring).map(|ring| ring.told).find(|told| *told != Told::Well)
     }
 
     /// Takes what the front end says. False: it left.
@@ -154,6 +155,11 @@ impl Connection {
             hands.rings.remove(place);
         }
         hands.waits.remove(self.socket.as_fd());
+    }
+
+    /// Closes what is the front end's, once its rings are gone.
+    pub fn leave(self) {
+        self.socket.leave();
     }
 
     fn handle(&mut self, message: Message, hands: &mut Hands<'_>) -> Result<()> {
@@ -205,19 +211,21 @@ impl Connection {
     }
 
     /// Effects that have no reply of their own.
-    fn carry_out(&mut self, effect: Effect<OwnedFd>, hands: &mut Hands<'_>) -> Result<()> {
+    fn carry_out(&mut self, effect: Effect<Foreign>, hands: &mut Hands<'_>) -> Result<()> {
         match effect {
             Effect::Memory(regions) => {
                 fits(regions.iter().map(|(region, _)| region.len))?;
-                let mapped = regions.iter().map(|(region, file)| map(*region, file));
-                let mapped = mapped.collect::<Result<_>>()?;
-                self.files = regions.into_iter().map(|(one, file)| (one.guest, file)).collect();
+                let mapped = regions.into_iter().map(|(region, file)| map(region, file));
+                let mapped = mapped.collect::<Result<Vec<_>>>()?;
+                let (mapped, files): (Vec<_>, Vec<_>) = mapped.into_iter().unzip();
+                self.files = mapped.iter().map(|one| one.guest).zip(files).collect();
                 self.set_memory(mapped, hands)
             }
             Effect::AddMemory(region, file) => {
                 fits(self.session.regions().iter().map(|region| region.len))?;
                 let mut regions = self.memory.regions().to_vec();
-                regions.push(map(region, &file)?);
+                let (mapped, file) = map(region, file)?;
+                regions.push(mapped);
                 self.files.push((region.guest, file));
                 regions.sort_by_key(|region| region.guest);
                 self.set_memory(regions, hands)
@@ -291,6 +299,10 @@ impl Connection {
                 }
                 done
             }
+            // What isn't used is an eventfd nevertheless: of other descriptors there would be no
+            // end.
+            Effect::Error(_, said) => said.map(event).transpose().map(|_| ()),
+            Effect::LogCall(said) => event(said).map(|_| ()),
             _ => Ok(()),
         }
     }

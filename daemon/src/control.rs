@@ -11,7 +11,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, read, write};
 use serde::{Deserialize, Serialize};
 
-/// Who may be connected at a time.
+/// Who may be connected at a time, to either socket.
 pub const MAX_CLIENTS: usize = 16;
 /// Those of them that may wait for a change.
 pub const MAX_WAITING: usize = MAX_CLIENTS / 2;

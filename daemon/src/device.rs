@@ -3,6 +3,7 @@
 use crate::config::Limits;
 use crate::counts::Counts;
 use crate::disk::Disk;
+use crate::foreign::Unclosed;
 use net::PortNumber;
 use vhost_user::Protocol;
 
@@ -22,6 +23,8 @@ pub struct Device {
     pub connections: u64,
     /// Of rings that are gone.
     pub gone: Counts,
+    /// What front ends sent and that isn't closed yet.
+    pub unclosed: Unclosed,
 }
 
 /// What it is.

@@ -76,6 +76,15 @@ impl Door {
         }
     }
 
+    /// Why nobody comes is to be said, as it wasn't since somebody came.
+    pub fn is_news(&mut self) -> bool {
+        match self {
+            Door::Connecting { said, .. } | Door::Listening { said, .. } => {
+                !std::mem::replace(said, true)
+            }
+        }
+    }
+
     /// Is there a front end? It doesn't wait.
     pub fn try_it(&mut self, now: u64) -> Came {
         let came = match self {

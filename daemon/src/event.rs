@@ -10,7 +10,9 @@
 //! ([`daemon_os::add_to_event`]), after which its connection ends, and the device takes no other
 //! for a second.
 
+use crate::foreign::Foreign;
 use crate::memory::known_of;
+use crate::pace::{LONG, Pace, measured};
 use anyhow::{Context as _, Result, bail};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
@@ -41,30 +43,67 @@ fn of(descriptor: &OwnedFd) -> Result<Known> {
 }
 
 /// An eventfd of the front end, which doesn't make this program wait.
-pub fn event(descriptor: OwnedFd) -> Result<OwnedFd> {
-    if nameless() != Some(of(&descriptor)?) {
+pub fn event(descriptor: Foreign) -> Result<OwnedFd> {
+    descriptor.known(check)
+}
+
+fn check(descriptor: &OwnedFd) -> Result<()> {
+    if nameless() != Some(of(descriptor)?) {
         bail!("a descriptor for kicks or calls isn't an eventfd");
     }
-    fcntl_setfl(&descriptor, OFlags::RDWR | OFlags::NONBLOCK)
+    fcntl_setfl(descriptor, OFlags::RDWR | OFlags::NONBLOCK)
         .context("an eventfd can't be made non-blocking")?;
-    match daemon_os::add_to_event(&descriptor, 0) {
-        Ok(8) => Ok(descriptor),
-        _ => bail!("a descriptor for kicks or calls isn't an eventfd that can be written"),
+    let mut pace = Pace::default();
+    loop {
+        let (added, took) = measured(|| daemon_os::add_to_event(descriptor, 0));
+        if !matches!(added, Ok(8)) {
+            bail!("a descriptor for kicks or calls isn't an eventfd that can be written");
+        }
+        if !pace.allows(took) {
+            bail!("so many wait for an eventfd that telling them took {took:?}");
+        }
+        if took < LONG {
+            return Ok(());
+        }
     }
 }
 
-/// A call waited, and its ring says which one.
+/// A call waited or took too long, and its ring says which one.
 static HAS_WAITED: AtomicBool = AtomicBool::new(false);
 
-/// Tells the other side. If the counter is full, it was told already. False: it was made to wait.
+/// How telling the other side went.
 #[must_use]
-pub fn signal(descriptor: &OwnedFd) -> bool {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    Well,
+    /// The counter was full, and it was made to wait.
+    Waited,
+    /// So many wait for it that it took too long.
+    Slowly,
+}
+
+/// Tells the other side. If the counter is full, it was told already.
+pub fn signal(descriptor: &OwnedFd, pace: &mut Pace) -> Told {
+    let write = || daemon_os::add_to_event(descriptor, 1);
     let waited = |error: std::io::Error| error.kind() == std::io::ErrorKind::Interrupted;
-    let has_waited = daemon_os::add_to_event(descriptor, 1).is_err_and(waited);
-    if has_waited {
-        HAS_WAITED.store(true, Ordering::Relaxed);
-    }
-    !has_waited
+    let (is_suspected, mut is_slow) = (pace.is_suspected, false);
+    let written = match is_suspected {
+        false => write(),
+        true => {
+            let (written, took) = measured(write);
+            is_slow = !pace.allows(took);
+            written
+        }
+    };
+    // The clock's ticks find those that take long, and some others, which are measured then.
+    pace.is_suspected |= daemon_os::take_late();
+    let told = match (written.is_err_and(waited), is_slow) {
+        (true, _) => Told::Waited,
+        (false, true) => Told::Slowly,
+        (false, false) => return Told::Well,
+    };
+    HAS_WAITED.store(true, Ordering::Relaxed);
+    told
 }
 
 /// Has any call waited since [`take_waited`]?
@@ -91,17 +130,17 @@ mod tests {
         let made = |count| {
             let made = eventfd(count, EventfdFlags::NONBLOCK).expect("an eventfd");
             let copy = made.try_clone().expect("a copy");
-            event(copy).map(|_| made)
+            event(copy.into()).map(|_| made)
         };
         let empty = made(0).expect("it is one");
         let read = rustix::io::read(&empty, &mut [0; 8]);
         assert_eq!(read, Err(rustix::io::Errno::AGAIN), "nothing was added");
         let full = made(0).expect("it is one");
         rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes()).expect("there is room");
-        assert!(event(full).is_ok());
+        assert!(event(full.into()).is_ok());
         let set = epoll::create(epoll::CreateFlags::CLOEXEC).expect("an epoll instance");
-        assert!(event(set).is_err());
+        assert!(event(set.into()).is_err());
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC);
-        assert!(event(timer.expect("a timer")).is_err());
+        assert!(event(timer.expect("a timer").into()).is_err());
     }
 }

@@ -24,6 +24,7 @@ use crate::control::{Answer, Request};
 use crate::counts::Counts;
 use crate::device::Kind;
 use crate::door::Door;
+use crate::foreign::{Foreign, Unclosed};
 use crate::home::{Home, Known};
 use crate::letter::{Asked, Connection, Device, Letter, Said, Told, VERSION};
 use crate::passing::Passing;
@@ -75,18 +76,23 @@ pub fn give(home: &mut Home, socket: &OwnedFd, asked: Asked) -> Result<()> {
 
 fn offer(home: &mut Home, socket: &OwnedFd) -> Result<()> {
     let mut passing = Passing::new(socket, PATIENCE);
-    let (letter, descriptors) = write(home)?;
+    let (letter, descriptors, foreign) = write(home)?;
     let text = serde_json::to_string(&Answer::Letter(Box::new(letter)))?;
     passing.say(&(text + "\n"))?;
     let borrowed: Vec<_> = descriptors.iter().map(|one| one.as_fd()).collect();
-    passing.give(&borrowed)?;
+    let given = passing.give(&borrowed);
+    for (_, one) in descriptors.into_iter().enumerate().filter(|(at, _)| foreign.contains(at)) {
+        drop(Foreign::new(one, &Unclosed::default()));
+    }
+    given?;
     match passing.hear().context("all goes on here")? {
         word if word == TAKEN => passing.say(&format!("{YOURS}\n")),
         word => bail!("the other program says: {word}"),
     }
 }
 
-fn write(home: &mut Home) -> Result<(Letter, Vec<OwnedFd>)> {
+/// What is served, the descriptors, and which of them are of messages that aren't whole.
+fn write(home: &mut Home) -> Result<(Letter, Vec<OwnedFd>, Vec<usize>)> {
     let counted = home.report().devices;
     let Home { rings, known, clients, connections, doors, handed, .. } = home;
     let mut all = Vec::new();
@@ -134,13 +140,16 @@ fn write(home: &mut Home) -> Result<(Letter, Vec<OwnedFd>)> {
         all.push(copy(uplink.as_fd())?);
         uplinks.push(uplink.asked().clone());
     }
-    let mut told = Vec::new();
+    let (mut told, mut foreign) = (Vec::new(), Vec::new());
     for (_, connection) in connections.iter() {
         let device = known.iter().position(|known| known.place == connection.device);
         all.push(copy(connection.socket().as_fd())?);
         let (came, with) = connection.socket().came();
         let (came, descriptors) = (came.to_vec(), with.len());
-        with.iter().try_for_each(|one| copy(one.as_fd()).map(|one| all.push(one)))?;
+        for one in with.iter().filter_map(Foreign::borrow) {
+            foreign.push(all.len());
+            all.push(copy(one)?);
+        }
         let (said, handles) = connection.said(rings);
         handles.into_iter().try_for_each(|one| copy(one).map(|one| all.push(one)))?;
         let said = said.into_iter().map(|said| Said {
@@ -164,7 +173,7 @@ fn write(home: &mut Home) -> Result<(Letter, Vec<OwnedFd>)> {
         connections: told,
         descriptors: all.len(),
     };
-    Ok((letter, all))
+    Ok((letter, all, foreign))
 }
 
 /// Takes over from the daemon at this control socket, and serves until ended.
@@ -266,11 +275,13 @@ fn connect(
     for one in connections {
         let device = home.known.get(one.device).context("a device isn't there")?.place;
         let socket = next()?;
-        let with = (0..one.descriptors).map(|_| next()).collect::<Result<_>>()?;
-        let socket = Socket::with(socket, &one.came, with)?;
+        let unclosed = home.unclosed(device);
+        let foreign = |file| Foreign::new(file, &unclosed);
+        let with = (0..one.descriptors).map(|_| next().map(foreign)).collect::<Result<_>>()?;
+        let socket = Socket::with(socket, unclosed.clone(), &one.came, with)?;
         let place = home.take_in(device, socket)?;
         let said = one.said.into_iter().map(|said| {
-            let with = (0..said.descriptors).map(|_| next()).collect::<Result<_>>();
+            let with = (0..said.descriptors).map(|_| next().map(foreign)).collect::<Result<_>>();
             with.map(|with| (said, with))
         });
         // All that came along is taken first, whatever becomes of it.

@@ -13,7 +13,9 @@ use crate::connection::{Connection, Gone, Hands};
 use crate::control::Request;
 use crate::device::{Device, Kind};
 use crate::door::{Came, Door};
-use crate::event::take_waited;
+use crate::event::{Told, take_waited};
+use crate::foreign::Unclosed;
+use crate::pace::take_owed;
 use crate::pending::{Origin, Pending};
 use crate::rings::Rings;
 use crate::sandbox::Folders;
@@ -230,7 +232,20 @@ impl Home {
         match connection.hear(&mut Hands { rings, waits }) {
             Ok(true) => {}
             Ok(false) => self.end(place, None),
-            Err(error) => self.end(place, Some(error)),
+            Err(error) => {
+                let device = connection.device;
+                self.keep_out(device, 0);
+                self.end(place, Some(error));
+            }
+        }
+    }
+
+    /// A device takes no front end for this long, or for longer if more was lost by it.
+    fn keep_out(&mut self, device: usize, least: u64) {
+        let time = take_owed().max(least);
+        let until = self.rings.look_at_clock().saturating_add(time);
+        if let Some(Some(door)) = self.doors.get_mut(device).filter(|_| time > 0) {
+            door.pause(until);
         }
     }
 
@@ -240,14 +255,16 @@ impl Home {
             self.end(place, Some(error));
         }
         if take_waited() {
-            let waited = self.connections.iter().filter(|(_, one)| one.has_waited(&self.rings));
-            let waited: Vec<_> = waited.map(|(place, one)| (place, one.device)).collect();
-            for (place, device) in waited {
-                let until = self.rings.look_at_clock() + HERTZ;
-                if let Some(Some(door)) = self.doors.get_mut(device) {
-                    door.pause(until);
-                }
-                let error = "its eventfd for calls is full and made the daemon wait";
+            let wrong = |(place, one): (usize, &Connection)| {
+                Some((place, one.device, one.wrong_call(&self.rings)?))
+            };
+            let wrong: Vec<_> = self.connections.iter().filter_map(wrong).collect();
+            for (place, device, told) in wrong {
+                self.keep_out(device, HERTZ);
+                let error = match told {
+                    Told::Slowly => "so many wait for its eventfd for calls that a call takes long",
+                    _ => "its eventfd for calls is full and made the daemon wait",
+                };
                 self.end(place, Some(Error::msg(error)));
             }
         }
@@ -320,8 +337,14 @@ impl Home {
             return;
         }
         let now = self.rings.look_at_clock();
+        let unclosed = self.unclosed(device).fits();
         let Some(Some(door)) = self.doors.get_mut(device) else { return };
-        if let Came::Socket(socket) = door.try_it(now)
+        if let Err(why) = unclosed {
+            door.pause(now + HERTZ);
+            if door.is_news() {
+                self.say(device, &format!("no front end is taken for now: {why:#}"));
+            }
+        } else if let Came::Socket(socket) = door.try_it(now)
             && let Err(error) = self.connect(device, socket)
         {
             self.say(device, &format!("a front end isn't served: {error:#}"));
@@ -332,7 +355,14 @@ impl Home {
     }
 
     fn connect(&mut self, device: usize, socket: OwnedFd) -> Result<()> {
-        self.take_in(device, Socket::new(socket)).map(|_| ())
+        let unclosed = self.unclosed(device);
+        self.take_in(device, Socket::new(socket, unclosed)).map(|_| ())
+    }
+
+    /// What a device's front ends sent and that isn't closed yet.
+    pub(crate) fn unclosed(&self, device: usize) -> Unclosed {
+        let device = self.rings.served.devices.get(device);
+        device.map_or_else(Unclosed::default, |device| device.unclosed.clone())
     }
 
     /// A front end more: its place.
@@ -365,6 +395,7 @@ impl Home {
         let Some(mut connection) = connections.try_remove(place) else { return };
         connection.close(&mut Hands { rings, waits });
         let at = connection.device;
+        connection.leave();
         if let Some(device) = rings.served.devices.get_mut(at) {
             device.connected -= 1;
         }

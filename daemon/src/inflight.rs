@@ -1,5 +1,6 @@
 //! Memory for records of requests in flight, which the front end keeps while this program is gone.
 
+use crate::foreign::Foreign;
 use crate::memory::refuse_slow;
 use crate::rings::MAX_RING;
 use anyhow::{Context as _, Result, bail};
@@ -32,12 +33,12 @@ impl Kept {
     /// # Errors
     ///
     /// If it is longer than records of its largest rings, or can't be mapped.
-    pub fn map(described: Inflight, file: OwnedFd, rings: u16) -> Result<Kept> {
+    pub fn map(described: Inflight, file: Foreign, rings: u16) -> Result<Kept> {
         let most = u64::from(rings) * room(MAX_RING);
         if described.len > most.next_multiple_of(PAGE) {
             bail!("the records in flight have {} bytes, which is too long", described.len);
         }
-        refuse_slow(&file).context("the records in flight")?;
+        let file = file.known(refuse_slow).context("the records in flight")?;
         let len = described.len.checked_next_multiple_of(PAGE).unwrap_or(0);
         let mapping = Mapping::of_file(&file, described.offset, len);
         let mapping = mapping.context("the records in flight can't be mapped")?;
@@ -109,10 +110,11 @@ mod tests {
     fn what_was_made_comes_back_and_nothing_longer() {
         let (made, file) = Kept::make(4, MAX_RING, 4).expect("there is memory");
         let copy = || file.try_clone().expect("a copy");
-        assert!(Kept::map(made, copy(), 4).is_ok());
+        assert!(Kept::map(made, copy().into(), 4).is_ok());
         let len = 1 << 46;
         ftruncate(&file, len).expect("it grows");
-        let long = Kept::map(Inflight { len, ..made }, copy(), 4).err().expect("it is too long");
+        let long =
+            Kept::map(Inflight { len, ..made }, copy().into(), 4).err().expect("it is too long");
         assert!(long.to_string().contains("too long"), "{long}");
         assert!(Kept::make(5, MAX_RING, 4).is_err());
     }

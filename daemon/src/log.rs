@@ -1,5 +1,6 @@
 //! The log of changed pages that a front end hands over, for the migration of its guest.
 
+use crate::foreign::Foreign;
 use crate::memory::refuse_slow;
 use anyhow::{Context as _, Result, bail};
 use daemon_os::Mapping;
@@ -25,8 +26,8 @@ impl Changes {
     /// # Errors
     ///
     /// If it can't be mapped.
-    pub fn map(described: LogArea, file: OwnedFd, number: u64) -> Result<Changes> {
-        refuse_slow(&file).context("the log of changed pages")?;
+    pub fn map(described: LogArea, file: Foreign, number: u64) -> Result<Changes> {
+        let file = file.known(refuse_slow).context("the log of changed pages")?;
         if described.len > LONGEST {
             bail!("the log of changed pages has {} bytes, which is too long", described.len);
         }

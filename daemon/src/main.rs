@@ -36,6 +36,7 @@ mod device;
 mod disk;
 mod door;
 mod event;
+mod foreign;
 mod handover;
 mod home;
 mod inflight;
@@ -46,6 +47,7 @@ mod log;
 mod memory;
 mod metrics;
 mod opener;
+mod pace;
 mod passing;
 mod pending;
 mod report;
@@ -251,6 +253,8 @@ fn confine(home: &mut Home) -> Result<()> {
     if changes {
         home.open_by(Opener::start(home.sandbox.as_ref())?)?;
     }
+    let confine = |wanted| if wanted { sandbox::enter_closer() } else { Ok(()) };
+    foreign::close_apart(confine, home.sandbox.is_some())?;
     let Some(folders) = &home.sandbox else { return Ok(()) };
     // A system without io_uring is said to have none when a file is opened.
     let stocked = changes && daemon_os::stock_rings(SPARE_RINGS).is_ok();

@@ -1,9 +1,10 @@
 //! A guest's memory, as its front end hands it over.
 
+use crate::foreign::Foreign;
 use anyhow::{Context as _, Result, bail};
 use daemon_os::{GuestRegion, MOST, Mapping};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, Statx, StatxFlags, fcntl_get_seals, fstatfs, statx};
+use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, fcntl_get_seals, fstatfs, statx};
 use std::sync::Arc;
 use vhost_user::Region;
 
@@ -25,7 +26,9 @@ pub fn refuse_slow(file: &OwnedFd) -> Result<()> {
         return Ok(());
     }
     let status = known_of(file).context("its file says nothing of itself")?;
-    if status.stx_dev_major != 0 {
+    // A device's file is where its node is, and is none of that file system's.
+    let kind = FileType::from_raw_mode(status.stx_mode.into());
+    if status.stx_dev_major != 0 && kind == FileType::RegularFile {
         let kind = fstatfs(file).context("its file says nothing of itself")?.f_type as u64;
         if ON_DISKS.contains(&(kind & 0xffff_ffff)) {
             return Ok(());
@@ -56,18 +59,19 @@ pub fn fits(lengths: impl Iterator<Item = u64>) -> Result<()> {
     Ok(())
 }
 
-/// Maps a region.
+/// Maps a region: its file, too.
 ///
 /// # Errors
 ///
 /// If the file is too short or of a file system that could make all wait.
-pub fn map(region: Region, file: &OwnedFd) -> Result<GuestRegion> {
-    refuse_slow(file).with_context(|| format!("the memory at {:#x}", region.guest))?;
-    let mapping = Mapping::of_file(file, region.offset, region.len);
+pub fn map(region: Region, file: Foreign) -> Result<(GuestRegion, OwnedFd)> {
+    let file = file.known(refuse_slow);
+    let file = file.with_context(|| format!("the memory at {:#x}", region.guest))?;
+    let mapping = Mapping::of_file(&file, region.offset, region.len);
     let mapping = mapping.with_context(|| {
         format!("the memory at {:#x} of {} bytes can't be mapped", region.guest, region.len)
     })?;
-    Ok(GuestRegion { guest: region.guest, mapping: Arc::new(mapping) })
+    Ok((GuestRegion { guest: region.guest, mapping: Arc::new(mapping) }, file))
 }
 
 #[cfg(test)]
@@ -80,7 +84,9 @@ mod tests {
         let memory = memfd_create("memory", MemfdFlags::CLOEXEC).expect("a memfd");
         refuse_slow(&memory).expect("it is memory");
         // File systems that are on no disk, as those of servers.
-        for path in ["/proc/version", "/sys/kernel/mm"] {
+        // A folder of whatever file system is not memory, either.
+        let folder = env!("CARGO_MANIFEST_DIR");
+        for path in ["/proc/version", "/sys/kernel/mm", folder] {
             let Ok(file) = std::fs::File::open(path) else { continue };
             let said = refuse_slow(&file.into()).expect_err("it isn't memory").to_string();
             assert!(said.contains("neither of memory"), "{said}");

@@ -4,8 +4,9 @@ use crate::arrivals::{Arrivals, Begun};
 use crate::clock::HERTZ;
 use crate::counts::Counts;
 use crate::device::{Kind, Port};
-use crate::event::signal;
+use crate::event::{Told, signal};
 use crate::later::Draining;
+use crate::pace::Pace;
 use blk::Server;
 use coalesce::Coalescer;
 use net::Switch;
@@ -33,8 +34,9 @@ pub struct Ring {
     pub records: Option<Records<DEFAULT_SIZE>>,
     /// Requests that ended and aren't published.
     pub ended: u32,
-    /// A call of it was made to wait.
-    pub has_waited: bool,
+    /// How its last call went, and how long they take.
+    pub told: Told,
+    pace: Pace,
     /// Since when its back end is waited for.
     pub draining: Option<Draining>,
     /// It would run, and is held back for a moment: [`crate::settle`].
@@ -83,7 +85,8 @@ impl Ring {
             records: None,
             ended: 0,
             draining: None,
-            has_waited: false,
+            told: Told::Well,
+            pace: Pace::default(),
             is_settled: false,
             is_hung: false,
             vain: 0,
@@ -156,7 +159,7 @@ impl Ring {
 
     /// Calls go here from now on. A ring that runs already tells at once: the driver looks again.
     pub fn set_call(&mut self, call: Option<OwnedFd>) {
-        self.call = call;
+        (self.call, self.pace) = (call, Pace::default());
         if self.running {
             self.tell();
         }
@@ -166,8 +169,9 @@ impl Ring {
     pub fn tell(&mut self) {
         if let Some(call) = &self.call {
             self.counts.calls += 1;
-            if !signal(call) {
-                (self.call, self.has_waited) = (None, true);
+            self.told = signal(call, &mut self.pace);
+            if self.told != Told::Well {
+                self.call = None;
             }
         }
     }

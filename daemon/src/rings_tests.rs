@@ -5,6 +5,7 @@ use crate::config::Limits;
 use crate::counts::Counts;
 use crate::device::{Device, Kind, Port};
 use crate::disk::Disk;
+use crate::foreign::Unclosed;
 use crate::rings::{Rings, VAIN};
 use daemon_os::{GuestMemory, GuestRegion, Mapping};
 use proptest::prelude::*;
@@ -37,6 +38,7 @@ impl Guest {
             connected: 1,
             connections: 1,
             gone: Counts::default(),
+            unclosed: Unclosed::default(),
         });
         let mapping = Arc::new(Mapping::anonymous(0x10000).expect("memory"));
         let span = mapping.span().expect("all of it");
@@ -238,6 +240,7 @@ fn a_port_whose_first_ring_cant_start_keeps_no_memory() {
         connected: 1,
         connections: 1,
         gone: Counts::default(),
+        unclosed: Unclosed::default(),
     });
     let places: Vec<usize> = (0..3).map(|at| rings.add(device, at, 7).expect("a ring")).collect();
     let mapping = Arc::new(Mapping::anonymous(0x10000).expect("memory"));

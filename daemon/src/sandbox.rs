@@ -12,7 +12,7 @@ mod calls;
 pub use calls::Needs;
 
 use anyhow::{Context as _, Result};
-use calls::{Call, OPENER, serving};
+use calls::{CLOSER, Call, OPENER, serving};
 use landlock::{
     ABI, Access as _, AccessFs, BitFlags, CompatLevel, Compatible as _, PathBeneath, PathFd,
     Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus,
@@ -28,8 +28,52 @@ use std::path::{Path, PathBuf};
 
 /// The newest rules that are asked for; older kernels have fewer.
 const RULES: ABI = ABI::V5;
-/// PROT_EXEC.
-const EXECUTABLE: u64 = 4;
+/// What an argument has to be, as far as these bits of it go: any of these.
+struct Only {
+    calls: &'static [i64],
+    argument: u8,
+    bits: u64,
+    any: &'static [u64],
+}
+
+/// Memory without PROT_EXEC.
+const NOT_EXECUTABLE: Only =
+    Only { calls: &[libc::SYS_mmap, libc::SYS_mprotect], argument: 2, bits: 4, any: &[0] };
+/// Of what serves: sockets of Unix, IPv4 and IPv6, and no other that a kernel may have; what is
+/// done with descriptors, and not who gets which signal by them; the exchange of a ring's files.
+const SERVING: [Only; 4] = [
+    NOT_EXECUTABLE,
+    Only { calls: &[libc::SYS_socket], argument: 0, bits: WORD, any: &[1, 2, 10] },
+    Only {
+        calls: &[libc::SYS_fcntl],
+        argument: 1,
+        bits: WORD,
+        any: &[
+            libc::F_GETFD as u64,
+            libc::F_GETFL as u64,
+            libc::F_SETFL as u64,
+            libc::F_DUPFD_CLOEXEC as u64,
+            libc::F_GET_SEALS as u64,
+        ],
+    },
+    Only { calls: &[libc::SYS_io_uring_register], argument: 1, bits: WORD, any: &[UPDATE_FILES] },
+];
+/// All that the kernel looks at of an `int`.
+const WORD: u64 = 0xffff_ffff;
+/// IORING_REGISTER_FILES_UPDATE.
+const UPDATE_FILES: u64 = 6;
+
+impl Only {
+    fn rules(&self) -> Result<Vec<SeccompRule>> {
+        let is = SeccompCmpOp::MaskedEq(self.bits);
+        let rule = |value: &u64| {
+            let length = SeccompCmpArgLen::Dword;
+            let condition = SeccompCondition::new(self.argument, length, is.clone(), *value)?;
+            Ok(SeccompRule::new(vec![condition])?)
+        };
+        self.any.iter().map(rule).collect()
+    }
+}
 
 /// What the look-up of a host's name reads.
 const NAMES: [&str; 6] = [
@@ -78,7 +122,7 @@ pub fn enter(folders: &Folders, needs: Needs) -> Result<()> {
             eprintln!("exitless-io: this kernel has no Landlock: files aren't restricted");
         }
     }
-    restrict_calls(&serving(&needs))
+    restrict_calls(&serving(&needs), &SERVING)
 }
 
 /// Gives up what opening files, sockets and servers doesn't take.
@@ -98,7 +142,17 @@ pub fn enter_opener(folders: &Folders) -> Result<()> {
         (&names, AccessFs::ReadFile.into()),
     ])
     .context("Landlock refuses a rule")?;
-    restrict_calls(OPENER)
+    restrict_calls(OPENER, &[NOT_EXECUTABLE])
+}
+
+/// Gives up, for this thread, what closing descriptors doesn't take.
+///
+/// # Errors
+///
+/// As for [`enter`].
+pub fn enter_closer() -> Result<()> {
+    restrict_files(&[]).context("Landlock refuses a rule")?;
+    restrict_calls(CLOSER, &[NOT_EXECUTABLE])
 }
 
 fn restrict_files(all: &[(&BTreeSet<PathBuf>, BitFlags<AccessFs>)]) -> Result<RulesetStatus> {
@@ -115,23 +169,17 @@ fn restrict_files(all: &[(&BTreeSet<PathBuf>, BitFlags<AccessFs>)]) -> Result<Ru
     Ok(ruleset.restrict_self()?.ruleset)
 }
 
-fn restrict_calls(calls: &[Call]) -> Result<()> {
-    let filter = filter(calls).context("the list of system calls is wrong")?;
+fn restrict_calls(calls: &[Call], only: &[Only]) -> Result<()> {
+    let filter = filter(calls, only).context("the list of system calls is wrong")?;
     seccompiler::apply_filter(&filter).context("the system refuses a list of system calls")
 }
 
-fn filter(calls: &[Call]) -> Result<BpfProgram> {
-    let protection =
-        SeccompCondition::new(2, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(EXECUTABLE), 0)?;
+fn filter(calls: &[Call], only: &[Only]) -> Result<BpfProgram> {
     let mut rules = BTreeMap::new();
     for (call, _) in calls {
-        let only = match *call {
-            libc::SYS_mmap | libc::SYS_mprotect => {
-                vec![SeccompRule::new(vec![protection.clone()])?]
-            }
-            _ => Vec::new(),
-        };
-        rules.insert(*call, only);
+        let own = only.iter().filter(|one| one.calls.contains(call));
+        let own = own.map(|one| one.rules()).collect::<Result<Vec<_>>>()?.concat();
+        rules.insert(*call, own);
     }
     let refused = SeccompAction::Errno(libc::EPERM as u32);
     let filter = SeccompFilter::new(rules, refused, SeccompAction::Allow, TargetArch::x86_64)?;
@@ -143,6 +191,7 @@ mod tests {
     use super::*;
     use daemon_os::{Uring, stock_rings};
     use rustix::fd::AsFd as _;
+    use rustix::net::socket;
     use std::io::ErrorKind;
     use std::os::unix::net::UnixDatagram;
 
@@ -176,6 +225,7 @@ mod tests {
         for changes in [false, true] {
             let file = tempfile::tempfile().expect("a file");
             let folder = tempfile::tempdir().expect("a folder");
+            let (_, pipe) = std::io::pipe().expect("a pipe");
             let needs = Needs { changes, stock: changes, files: true, ..Needs::default() };
             let enter = move || enter(&Folders::default(), needs);
             inside(enter, move || {
@@ -186,6 +236,14 @@ mod tests {
                 assert!(is_refused(std::fs::File::open("/dev/null")));
                 assert!(is_refused(rustix::process::getpgid(None).map_err(Into::into)));
                 assert_eq!(is_refused(UnixDatagram::unbound()), !changes);
+                let netlink = rustix::net::AddressFamily::NETLINK;
+                let netlink = socket(netlink, rustix::net::SocketType::RAW, None);
+                assert!(is_refused(netlink.map_err(Into::into)));
+                // Of what can be done with a descriptor, too, which could send signals else.
+                rustix::fs::fcntl_getfl(&file).expect("it may");
+                drop(file.try_clone().expect("it may"));
+                let resized = rustix::pipe::fcntl_setpipe_size(&pipe, 1 << 16);
+                assert!(is_refused(resized.map_err(Into::into)));
                 let listener = std::os::unix::net::UnixListener::bind(folder.path().join("s"));
                 assert!(is_refused(listener));
             });

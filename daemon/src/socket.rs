@@ -1,8 +1,10 @@
 //! Messages with their descriptors, from a socket that this program never waits for.
 //!
 //! Guarantees: what came of a message is kept until the rest comes; at most one message's bytes and
-//! descriptors are. A front end that doesn't take its replies is an error.
+//! descriptors are, however many came along. A front end that doesn't take its replies is an error.
 
+use crate::foreign::{Foreign, Unclosed};
+use crate::pace::{Pace, measured};
 use anyhow::{Context as _, Result, bail};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -14,11 +16,15 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use vhost_user::{HEADER_BYTES, Header, MAX_HANDLES, MAX_PAYLOAD};
 
+/// As many descriptors as Linux lets be sent at a time. It closes those for which there is no room,
+/// in this thread.
+const MOST_SENT: usize = 253;
+
 /// A message that came whole.
 pub struct Message {
     pub header: Header,
     pub payload: Vec<u8>,
-    pub descriptors: Vec<OwnedFd>,
+    pub descriptors: Vec<Foreign>,
 }
 
 /// What there was to read.
@@ -33,16 +39,25 @@ pub enum Received {
 /// The socket of a connection, and what came of a message.
 pub struct Socket {
     socket: OwnedFd,
+    /// Of its device.
+    unclosed: Unclosed,
+    /// How long it takes to take from it, and to put into it: who waits there is woken up.
+    pace: Pace,
+    /// The front end says nothing any more.
+    is_at_end: bool,
     bytes: [u8; HEADER_BYTES + MAX_PAYLOAD],
     filled: usize,
     header: Option<Header>,
-    descriptors: Vec<OwnedFd>,
+    descriptors: Vec<Foreign>,
 }
 
 impl Socket {
-    pub fn new(socket: OwnedFd) -> Socket {
+    pub fn new(socket: OwnedFd, unclosed: Unclosed) -> Socket {
         Socket {
             socket,
+            unclosed,
+            pace: Pace::default(),
+            is_at_end: false,
             bytes: [0; HEADER_BYTES + MAX_PAYLOAD],
             filled: 0,
             header: None,
@@ -55,8 +70,13 @@ impl Socket {
     /// # Errors
     ///
     /// If it is more than a message.
-    pub fn with(socket: OwnedFd, came: &[u8], descriptors: Vec<OwnedFd>) -> Result<Socket> {
-        let mut made = Socket::new(socket);
+    pub fn with(
+        socket: OwnedFd,
+        unclosed: Unclosed,
+        came: &[u8],
+        descriptors: Vec<Foreign>,
+    ) -> Result<Socket> {
+        let mut made = Socket::new(socket, unclosed);
         let place = made.bytes.get_mut(..came.len()).context("more than a message came")?;
         place.copy_from_slice(came);
         if descriptors.len() > MAX_HANDLES {
@@ -68,8 +88,15 @@ impl Socket {
     }
 
     /// What came of a message that isn't whole.
-    pub fn came(&self) -> (&[u8], &[OwnedFd]) {
+    pub fn came(&self) -> (&[u8], &[Foreign]) {
         (self.bytes.get(..self.filled).unwrap_or_default(), &self.descriptors)
+    }
+
+    /// Closes it. In one that the front end hasn't closed there may be descriptors.
+    pub fn leave(self) {
+        if !self.is_at_end {
+            Foreign::new(self.socket, &self.unclosed).end();
+        }
     }
 
     pub fn as_fd(&self) -> BorrowedFd<'_> {
@@ -78,6 +105,7 @@ impl Socket {
 
     /// Takes what there is of a message.
     pub fn receive(&mut self) -> Result<Received> {
+        self.unclosed.fits()?;
         loop {
             let wanted = match &self.header {
                 None => HEADER_BYTES,
@@ -106,23 +134,30 @@ impl Socket {
 
     /// Reads up to this byte: how many came. None if there is nothing yet.
     fn read(&mut self, end: usize) -> Result<Option<usize>> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_HANDLES))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_SENT))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let into = &mut [IoSliceMut::new(&mut self.bytes[self.filled..end])];
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        let received = match recvmsg(&self.socket, into, &mut control, flags) {
+        let (received, took) = measured(|| recvmsg(&self.socket, into, &mut control, flags));
+        let received = match received {
             Ok(received) => received,
             Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
             Err(error) => return Err(error).context("the socket can't be read"),
         };
+        let is_quick = self.pace.allows(took);
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = message {
+                let rights = rights.map(|file| Foreign::new(file, &self.unclosed));
                 self.descriptors.extend(rights);
             }
         }
         if self.descriptors.len() > MAX_HANDLES {
             bail!("more than {MAX_HANDLES} descriptors came with a message");
         }
+        if !is_quick {
+            bail!("so many wait at the front end's socket that taking a message took {took:?}");
+        }
+        self.is_at_end = received.bytes == 0;
         Ok(Some(received.bytes))
     }
 
@@ -141,7 +176,11 @@ impl Socket {
             control.push(SendAncillaryMessage::ScmRights(&rights));
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let sent = sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut control, flags);
+        let send = || sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut control, flags);
+        let (sent, took) = measured(send);
+        if !self.pace.allows(took) {
+            bail!("so many wait at the front end's socket that a reply took {took:?}");
+        }
         match sent.context("the front end takes no reply")? {
             count if count == bytes.len() => Ok(()),
             _ => bail!("the front end takes no whole reply"),

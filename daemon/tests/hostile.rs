@@ -12,6 +12,7 @@ use front_end::wire::{Wire, words32, words64};
 use rustix::fd::AsFd as _;
 use rustix::fd::AsRawFd as _;
 use rustix::fs::{MemfdFlags, memfd_create};
+use std::io::Read as _;
 use std::os::unix::net::UnixStream;
 
 const TWO: &str = "
@@ -143,6 +144,18 @@ fn as_root_other_users_change_nothing() {
     assert!(!said.contains("ermission"), "it reached the socket: {said}");
     FrontEnd::at(&daemon, "b").works();
     assert!(ask(0).status.success());
+}
+
+/// Who reads metrics may be another user, whom the owner lets in.
+#[test]
+fn whoever_holds_the_metrics_socket_keeps_nobody_from_the_control_socket() {
+    let daemon = Daemon::run(&format!("{TWO}metrics = \"metrics\"\n"));
+    let come = || UnixStream::connect(daemon.path("metrics")).expect("it listens");
+    let mut all: Vec<_> = (0..40).map(|_| come()).collect();
+    // One that comes when there are as many as there may be is shown the door.
+    assert_eq!(all.pop().expect("there is one").read(&mut [0]).expect("it ends"), 0);
+    assert!(daemon.ask(&["remove", "b"]).status.success());
+    FrontEnd::at(&daemon, "a").works();
 }
 
 /// As many front ends as there may be: who comes then waits, and nothing spins.

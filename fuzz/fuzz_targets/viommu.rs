@@ -26,6 +26,8 @@ enum Step {
     Reset,
     Close,
     Restart,
+    /// So many ticks pass.
+    Wait(u8),
 }
 
 /// Frames of tables, at 1 to [`FRAMES`].
@@ -71,14 +73,15 @@ impl Hardware for Units {
     }
 }
 
-fuzz_target!(|input: (bool, bool, Vec<Step>)| {
-    let (large, all_features, steps) = input;
+fuzz_target!(|input: (bool, bool, u8, Vec<Step>)| {
+    let (large, all_features, longest, steps) = input;
+    let mut now = 0_u64;
     let mut memory =
         Frames { words: BTreeMap::new(), free: (1..=FRAMES).map(|n| n << 12).collect() };
     let how =
         (Dma::Amd(AmdV1::FourLevels), if large { PageSize::Size1G } else { PageSize::Size4K });
     let mut domains = Domains::new(&mut memory, how, 2, (1, 0xABC << 12), 7).unwrap();
-    let mut device = Viommu::new(domains.shape(&IDS, &GUEST, FRAMES - 2));
+    let mut device = Viommu::new(domains.shape(&IDS, &GUEST, FRAMES - 2), longest.into());
     let mut units = Units([Some((1, 0xABC << 12)); 2]);
     let accepted = if all_features { u64::MAX } else { 0 };
     for step in steps {
@@ -98,6 +101,11 @@ fuzz_target!(|input: (bool, bool, Vec<Step>)| {
             Step::Reset => device.change(&mut acting, Change::Reset),
             Step::Close => device.change(&mut acting, Change::Close),
             Step::Restart => device.change(&mut acting, Change::Restart),
+            Step::Wait(ticks) => {
+                now += u64::from(ticks);
+                device.set_time(now);
+                device.tear_down(&mut acting);
+            }
         }
         let roots = [0, 1].map(|place| domains.outline(place).unwrap());
         let own = |to: (u16, u64)| roots.iter().any(|(id, root, _)| to == (*id, *root));

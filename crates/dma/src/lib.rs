@@ -79,6 +79,21 @@ impl DmaTable {
         self.table.unmap(&mut Any(mem, &self.words), at, len)
     }
 
+    /// Where a range leads and how, if all of it is mapped to one run.
+    pub fn run(&self, mem: &mut dyn Memory, at: u64, bytes: u64) -> Option<(u64, Access)> {
+        let (mem, end) = (Any(mem, &self.words), at.checked_add(bytes)?);
+        let first = self.table.lookup(&mem, at)?;
+        let mut next = at;
+        while next < end {
+            let found = self.table.lookup(&mem, next)?;
+            if found.access != first.access || found.pa != first.pa.checked_add(next - at)? {
+                return None;
+            }
+            next = (next / found.size + 1).checked_mul(found.size)?;
+        }
+        Some((first.pa, first.access))
+    }
+
     /// What was unmapped is flushed: as [`Flush::done`].
     pub fn reuse(mem: &mut dyn Memory, duty: Flush) {
         duty.done(&mut Any(mem, &Cell::new(0)));

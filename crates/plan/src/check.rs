@@ -88,10 +88,13 @@ impl<F> Plan<F> {
             return error("iommu", Problem::NothingBehindIommu);
         }
         let shared = vm.cpus.iter().find(|core| self.shares(**core) > 1);
-        if let (GuestIommu::Virtio, true, Some(core)) =
-            (vm.iommu, self.sidecores.is_empty(), shared)
-        {
-            return error("iommu", Problem::IommuShared(*core));
+        if vm.iommu != GuestIommu::None && self.sidecores.is_empty() {
+            if vm.iommu.optimism_us() > 0 {
+                return error("iommu", Problem::IommuByExits);
+            }
+            if let Some(core) = shared {
+                return error("iommu", Problem::IommuShared(*core));
+            }
         }
         let own = vm.iommu.functions();
         let slots = own + vm.devices.len() + vm.disks.len() + vm.interfaces.len();

@@ -1,28 +1,9 @@
 //! Each rule of a plan, broken alone.
 
 use super::*;
-use crate::{Mac, OnReset, Policy, Vm};
+use crate::sample::vm;
+use crate::{Mac, Policy, Vm};
 use proptest::prelude::*;
-
-fn vm(name: &str, core: u32) -> Vm<()> {
-    Vm {
-        name: name.into(),
-        cpus: vec![core],
-        weight: 100,
-        limit: crate::Limit::default(),
-        memory: 128 << 20,
-        kernel: (),
-        initrd: None,
-        cmdline: String::new(),
-        devices: vec![],
-        disks: vec![],
-        interfaces: vec![],
-        interrupts: None,
-        reset: OnReset::Stop,
-        nested: false,
-        iommu: crate::GuestIommu::None,
-    }
-}
 
 fn two() -> Plan<()> {
     Plan::new(vec![vm("web", 1), vm("db", 2)])

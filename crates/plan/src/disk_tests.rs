@@ -1,7 +1,7 @@
 //! Each rule of disks and sidecores, broken alone.
 
 use super::*;
-use crate::{OnReset, Policy};
+use crate::{Policy, sample};
 use proptest::prelude::*;
 
 fn disk() -> Disk<()> {
@@ -17,23 +17,7 @@ fn disk() -> Disk<()> {
 }
 
 fn vm(name: &str, core: u32, disks: Vec<Disk<()>>) -> Vm<()> {
-    Vm {
-        name: name.into(),
-        cpus: vec![core],
-        weight: 100,
-        limit: crate::Limit::default(),
-        memory: 128 << 20,
-        kernel: (),
-        initrd: None,
-        cmdline: String::new(),
-        devices: vec![],
-        disks,
-        interfaces: vec![],
-        interrupts: None,
-        reset: OnReset::Stop,
-        nested: false,
-        iommu: crate::GuestIommu::None,
-    }
+    Vm { disks, ..sample::vm(name, core) }
 }
 
 fn plan() -> Plan<()> {

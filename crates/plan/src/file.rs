@@ -311,7 +311,7 @@ impl Reader<'_> {
                 }
                 "nested" => read.nested = field.flag()?,
                 "iommu" => {
-                    let needed = "\"none\" or \"virtio\"";
+                    let needed = "\"none\", \"virtio\" or \"virtio-optimistic\"";
                     read.iommu = field.one_of(&GuestIommu::ALL, needed, Problem::GuestIommu)?;
                 }
                 _ => {

@@ -97,7 +97,11 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
         ),
         (
             "[vm.a]\niommu = 'vt-d'\n",
-            "vm.toml:2: [vm.a] iommu: \"vt-d\" is no IOMMU that a guest can have; use \"none\" or \"virtio\"",
+            "vm.toml:2: [vm.a] iommu: \"vt-d\" is no IOMMU that a guest can have; use \"none\", \"virtio\" or \"virtio-optimistic\"",
+        ),
+        (
+            "[vm.a]\nkernel = 'k'\ndevices = ['nvme0']\niommu = 'virtio-optimistic'\n",
+            "vm.toml:4: [vm.a] iommu: without a sidecore nobody ends what an optimistic IOMMU leaves mapped; give sidecores under [host], or use \"virtio\"",
         ),
         (
             "[vm.a]\nkernel = 'k'\niommu = 'virtio'\n",

@@ -1,7 +1,7 @@
 //! Each rule of interfaces, broken alone; and how they are written.
 
 use super::*;
-use crate::{Backing, Control, Disk, OnReset, file::parse};
+use crate::{Backing, Control, Disk, file::parse, sample};
 
 fn interface(switch: &str, last: u8) -> Interface {
     Interface {
@@ -16,23 +16,7 @@ fn interface(switch: &str, last: u8) -> Interface {
 }
 
 fn vm(name: &str, core: u32, interfaces: Vec<Interface>) -> Vm<()> {
-    Vm {
-        name: name.into(),
-        cpus: vec![core],
-        weight: 100,
-        limit: crate::Limit::default(),
-        memory: 128 << 20,
-        kernel: (),
-        initrd: None,
-        cmdline: String::new(),
-        devices: vec![],
-        disks: vec![],
-        interfaces,
-        interrupts: None,
-        reset: OnReset::Stop,
-        nested: false,
-        iommu: crate::GuestIommu::None,
-    }
+    Vm { interfaces, ..sample::vm(name, core) }
 }
 
 fn plan() -> Plan<()> {

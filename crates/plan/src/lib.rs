@@ -38,6 +38,8 @@ mod network;
 mod part;
 mod place;
 mod problem;
+#[cfg(test)]
+mod sample;
 
 pub use at_end::AtEnd;
 pub use bounds::{MAX_CMDLINE, MAX_CORE, MAX_MEMORY, MAX_VCPUS, MIN_MEMORY};
@@ -66,4 +68,4 @@ pub use sharing::{
 pub use shown::{Escaped, Shown};
 pub use size::{RateError, Size, SizeError, parse_rate, parse_size};
 pub use uplink::UplinkProblem;
-pub use vm::{Blob, CHOICES, Choice, GuestIommu, OnReset, Plan, Vm, choice_label};
+pub use vm::{Blob, CHOICES, Choice, GuestIommu, OPTIMISM_US, OnReset, Plan, Vm, choice_label};

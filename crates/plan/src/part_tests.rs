@@ -1,7 +1,7 @@
 //! Each rule of parts, broken alone; that parts don't overlap, by property.
 
 use super::*;
-use crate::{Control, OnReset};
+use crate::{Control, sample};
 use alloc::{format, vec, vec::Vec};
 use proptest::prelude::*;
 
@@ -20,23 +20,7 @@ fn disk(device: DeviceName, offset: u64, size: u64) -> Disk<()> {
 }
 
 fn vm(name: &str, core: u32, disks: Vec<Disk<()>>) -> Vm<()> {
-    Vm {
-        name: name.into(),
-        cpus: vec![core],
-        weight: 100,
-        limit: crate::Limit::default(),
-        memory: 128 << 20,
-        kernel: (),
-        initrd: None,
-        cmdline: String::new(),
-        devices: vec![],
-        disks,
-        interfaces: vec![],
-        interrupts: None,
-        reset: OnReset::Stop,
-        nested: false,
-        iommu: crate::GuestIommu::None,
-    }
+    Vm { disks, ..sample::vm(name, core) }
 }
 
 fn plan() -> Plan<()> {

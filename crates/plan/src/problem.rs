@@ -93,6 +93,11 @@ pub enum Problem {
         "without a sidecore the VM's exits serve its own IOMMU, and that would keep core {0} from the other vCPUs there; give sidecores under [host], or the VM cores of its own"
     )]
     IommuShared(u32),
+    /// An optimistic IOMMU of the guest's own that exits serve: nobody looks when the time is over.
+    #[error(
+        "without a sidecore nobody ends what an optimistic IOMMU leaves mapped; give sidecores under [host], or use \"virtio\""
+    )]
+    IommuByExits,
     /// A core that serves devices and is to run a guest.
     #[error(
         "core {core} is VM `{}`'s; a sidecore runs no guest, so give one of them another core", Shown(.by)

@@ -64,20 +64,29 @@ pub enum GuestIommu {
     /// None: its devices reach its memory, and all of it.
     #[default]
     None,
-    /// A virtio-iommu, before its devices on its bus.
+    /// A virtio-iommu, before its devices on its bus. What the guest unmaps is gone when that is
+    /// answered.
     Virtio,
+    /// The same, and what it unmaps may stay for [`OPTIMISM_US`], so that it comes back for nothing.
+    VirtioOptimistic,
 }
+
+/// For how long unmappings wait, in µs: the vIOMMU paper's.
+pub const OPTIMISM_US: u64 = 10_000;
 
 impl GuestIommu {
     /// Every choice with the name it has in `vm.toml`.
-    pub const ALL: [(&'static str, GuestIommu); 2] =
-        [("none", GuestIommu::None), ("virtio", GuestIommu::Virtio)];
+    pub const ALL: [(&'static str, GuestIommu); 3] = [
+        ("none", GuestIommu::None),
+        ("virtio", GuestIommu::Virtio),
+        ("virtio-optimistic", GuestIommu::VirtioOptimistic),
+    ];
 
     /// How many functions it is on the bus.
     pub const fn functions(self) -> usize {
         match self {
             GuestIommu::None => 0,
-            GuestIommu::Virtio => 1,
+            GuestIommu::Virtio | GuestIommu::VirtioOptimistic => 1,
         }
     }
 
@@ -86,8 +95,13 @@ impl GuestIommu {
         match self {
             GuestIommu::None => 0,
             // Requests, and events.
-            GuestIommu::Virtio => 2,
+            GuestIommu::Virtio | GuestIommu::VirtioOptimistic => 2,
         }
+    }
+
+    /// For how long what it unmaps may stay mapped, in µs.
+    pub const fn optimism_us(self) -> u64 {
+        if matches!(self, GuestIommu::VirtioOptimistic) { OPTIMISM_US } else { 0 }
     }
 }
 

@@ -32,7 +32,8 @@ pub struct Served {
     /// What was completed: requests of a disk, those that failed among them; frames that were taken
     /// from a transmit queue, or put into a receive queue; commands.
     pub completed: u64,
-    /// Bytes of data that requests moved, discarded or zeroed; bytes of frames.
+    /// Bytes of data that requests moved, discarded or zeroed; bytes of frames; of a guest's IOMMU,
+    /// bytes of mappings that came back before they were torn down.
     pub bytes: u64,
     /// Frames of a transmit queue that were forwarded to nobody; frames for which a receive queue
     /// had no room.

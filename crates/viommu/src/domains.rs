@@ -132,6 +132,10 @@ impl Tables for Acting<'_> {
         Ok(())
     }
 
+    fn run(&mut self, place: usize, at: u64, bytes: u64) -> Option<(u64, Access)> {
+        self.domains.own.get(place)?.1.run(self.memory, at, bytes)
+    }
+
     fn clear(&mut self, place: usize) {
         let all = self.domains.last() + 1;
         if let Some((_, table)) = self.domains.own.get_mut(place)

@@ -9,8 +9,9 @@
 //! - A domain has tables from its first endpoint to its last, so there are never more of them than
 //!   endpoints, and what is left in one is gone before another one has its tables.
 //! - An answer comes after the thing is done: when an `UNMAP` or a `DETACH` is answered, no cache
-//!   of the real IOMMU has the old translation (the mode that drivers call strict).
-//! - Nothing panics, nothing allocates, and a request takes time that is bounded by the pool that
+//!   of the real IOMMU has the old translation (the mode that drivers call strict). An `UNMAP` may
+//!   wait, if the device was made so, and no longer than it was made for ([`Viommu::tear_down`]).
+//! - Nothing panics, nothing allocates once it is made, and a request takes time that is bounded by the pool that
 //!   the tables are made from. What is too much for that is answered with `NOMEM`.
 //!
 //! Doesn't guarantee: that a range which cuts a mapping is refused. An `UNMAP` takes out the pages
@@ -24,9 +25,12 @@
 //! | `request` | requests as they are read, and answers |
 //! | `config` | features, the device's registers |
 //! | `reserved` | addresses that nothing may be mapped at |
+//! | `teardown` | unmappings that wait |
 //! | `domains` | the tables of the domains, in the real IOMMU's format |
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
+
+extern crate alloc;
 
 mod config;
 mod domains;
@@ -34,6 +38,7 @@ mod domains;
 mod domains_tests;
 mod request;
 mod reserved;
+mod teardown;
 #[cfg(test)]
 mod tests;
 
@@ -41,9 +46,11 @@ pub use config::{BYPASS, BYPASS_CONFIG, CONFIG_BYTES, FEATURES, config};
 pub use domains::{Acting, Domains, Hardware};
 pub use request::{LONGEST, PROBE_BYTES, queue, serve};
 pub use reserved::{HYPER_TRANSPORT, MESSAGES, Reserved};
+pub use teardown::{MOST, Teardowns};
 
 use arrayvec::ArrayVec;
 use paging::Access;
+use teardown::Teardown;
 
 /// The most endpoints.
 pub const MAX_ENDPOINTS: usize = 8;
@@ -92,6 +99,8 @@ pub trait Tables {
     ) -> Result<(), Refused>;
     /// Unmaps what is mapped in a range.
     fn unmap(&mut self, place: usize, at: u64, bytes: u64) -> Result<(), Refused>;
+    /// Where a range leads and how, if all of it is mapped to one run.
+    fn run(&mut self, place: usize, at: u64, bytes: u64) -> Option<(u64, Access)>;
     /// Unmaps everything; no endpoint reaches these tables.
     fn clear(&mut self, place: usize);
 }
@@ -158,6 +167,7 @@ pub struct Viommu {
     bypass: bool,
     /// They reach nothing, whatever the register says: the guest doesn't run.
     closed: bool,
+    teardown: Teardown,
 }
 
 /// Answers (5.13.6): VIRTIO_IOMMU_S_*.
@@ -192,10 +202,12 @@ impl From<Refused> for Status {
 type Done = Result<(), Status>;
 
 impl Viommu {
-    /// As the machine starts: all endpoints reach the guest's memory, which the tables know.
-    pub fn new(shape: Shape) -> Viommu {
+    /// As the machine starts: all endpoints reach the guest's memory, which the tables know. What is
+    /// unmapped may stay so for so many ticks; 0: it is gone when that is answered.
+    pub fn new(shape: Shape, longest: u64) -> Viommu {
         let (attached, domains) = ([None; MAX_ENDPOINTS], [None; MAX_ENDPOINTS]);
-        Viommu { shape, attached, domains, bypass: true, closed: false }
+        let teardown = Teardown::new(longest);
+        Viommu { shape, attached, domains, bypass: true, closed: false, teardown }
     }
 
     /// What there is.
@@ -244,6 +256,7 @@ impl Viommu {
         tables.lead(endpoint, Reach::Nothing)?;
         *attached = None;
         if !self.attached.contains(&Some(place)) {
+            self.teardown.forget(place);
             tables.clear(place);
             if let Some(domain) = self.domains.get_mut(place) {
                 *domain = None;
@@ -282,6 +295,7 @@ impl Viommu {
         if let Some(attached) = self.attached.get_mut(endpoint) {
             *attached = Some(place);
         }
+        self.tear_down_all(t, place);
         let led = t.lead(endpoint, self.reach(endpoint));
         if led.is_err() {
             let _ = self.leave(t, endpoint);
@@ -342,12 +356,12 @@ impl Viommu {
         if small && bytes / PAGE > self.shape.pages {
             return Err(Status::NoMemory);
         }
-        Ok(tables.map(place, first, host, bytes, access)?)
+        self.map_run(tables, (place, first, bytes), host, access)
     }
 
     /// `UNMAP`.
     fn unmap(&mut self, tables: &mut dyn Tables, number: u32, first: u64, last: u64) -> Done {
         let (place, bytes) = self.range(number, first, last)?;
-        Ok(tables.unmap(place, first, bytes)?)
+        self.unmap_run(tables, (place, first, bytes))
     }
 }

@@ -2,6 +2,7 @@
 //! unit may have cached; and what is at fixed places.
 
 mod model;
+mod waiting;
 
 use super::*;
 use model::{Ask, ENDPOINTS, HIGH, LAST, LOW, Model, Pages, Unit, ask, request, shape};
@@ -53,7 +54,7 @@ proptest! {
         all in prop::collection::vec(asks(), 1..60),
         most in prop_oneof![Just(6_usize), Just(100)],
     ) {
-        let (mut device, mut unit, mut model) = (Viommu::new(shape()), Unit::new(most), Model::new());
+        let (mut device, mut unit, mut model) = (Viommu::new(shape(), 0), Unit::new(most), Model::new());
         for what in &all {
             // A device may touch everything at any time.
             for endpoint in 0..ENDPOINTS.len() {
@@ -86,7 +87,7 @@ proptest! {
         all in prop::collection::vec((any::<[u8; LONGEST]>(), 0_u8..7, 0_u32..80, any::<bool>()), 1..40),
         asked in prop::collection::vec(asks(), 0..20),
     ) {
-        let (mut device, mut unit) = (Viommu::new(shape()), Unit::new(50));
+        let (mut device, mut unit) = (Viommu::new(shape(), 0), Unit::new(50));
         for what in &asked {
             ask(&mut device, &mut unit, what);
         }
@@ -103,7 +104,7 @@ proptest! {
 fn what_would_take_too_long_is_refused_at_once() {
     let mut large = shape();
     large.memory = [Region { guest: 0, host: 0, len: 1 << 40 }].into_iter().collect();
-    let (mut device, mut unit) = (Viommu::new(large), Unit::new(0));
+    let (mut device, mut unit) = (Viommu::new(large, 0), Unit::new(0));
     assert_eq!(ask(&mut device, &mut unit, &Ask::Attach(1, 0x10, 0)), Some(Status::Ok));
     let (bytes, page) = (4097 * PAGE, PAGE);
     let map = Ask::Map(1, page, page + bytes - 1, 0, 3);
@@ -120,7 +121,7 @@ fn registers_and_properties_are_where_drivers_look() {
     assert_eq!((word(0), word(8), word(16)), (!0xFFF, 0, LAST));
     assert_eq!((word(24), word(32)), (0xFFFF_FFFF_0000_0000, 48 | 1 << 32));
     assert_eq!((bytes[BYPASS], FEATURES), (1, 0b101_0111));
-    let (mut device, mut unit) = (Viommu::new(shape()), Unit::new(0));
+    let (mut device, mut unit) = (Viommu::new(shape(), 0), Unit::new(0));
     let mut properties = [0; PROBE_BYTES as usize];
     let probe = |id: u32| request(5, &[&id.to_le_bytes()]);
     assert_eq!(device.answer(&mut unit, probe(0x11), FEATURES, &mut properties), Status::NoEntry);
@@ -134,7 +135,7 @@ fn registers_and_properties_are_where_drivers_look() {
 
 #[test]
 fn without_the_feature_no_domain_is_a_bypass() {
-    let (mut device, mut unit) = (Viommu::new(shape()), Unit::new(0));
+    let (mut device, mut unit) = (Viommu::new(shape(), 0), Unit::new(0));
     let attach = Ask::Attach(1, 0x10, 1).request().unwrap();
     let status = device.answer(&mut unit, attach, FEATURES & !BYPASS_CONFIG, &mut [0; 48]);
     assert_eq!((status, device.reach(0)), (Status::Invalid, Reach::Memory));
@@ -149,7 +150,7 @@ fn answers_stand_at_the_end_of_what_may_be_written() {
     let window = memory.window();
     let layout = Layout { size: 4, descriptors: 0x1000, driver: 0x2000, device: 0x3000 };
     let mut queue = super::queue(&window, layout).unwrap();
-    let (mut device, mut unit) = (Viommu::new(shape()), Unit::new(9));
+    let (mut device, mut unit) = (Viommu::new(shape(), 0), Unit::new(9));
     let mut chain = Chain::new();
     let mut offered = 0_u16;
     let mut serve = |(bytes, len): ([u8; LONGEST], u32), room: u32| {

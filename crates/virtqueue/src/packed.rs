@@ -222,7 +222,7 @@ impl<const N: usize> PackedQueue<N> {
         self.used = self.used.step(count, self.size);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn publish(&mut self) {
         let Some((index, word)) = self.first.take() else {
             return;

@@ -258,7 +258,7 @@ impl<const N: usize> SplitQueue<N> {
     }
 
     /// As [`Queue::publish`](crate::Queue::publish).
-    #[inline]
+    #[inline(always)]
     pub fn publish(&mut self) {
         if self.used == self.published {
             return;

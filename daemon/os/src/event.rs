@@ -5,7 +5,7 @@
 //! Guarantees: a write waits for two ticks at most. Without writes nothing ticks. The handler reads
 //! atomics and makes a system call; it takes no lock and allocates nothing.
 //!
-//! Not guaranteed: that other system calls of this thread, which is the only one, aren't
+//! Not guaranteed: that other system calls of this thread, which is the one that hears signals, aren't
 //! interrupted by the clock. All of them are asked for again by who makes them.
 
 use rustix::fd::AsFd;
@@ -22,6 +22,8 @@ static WRITES: AtomicBool = AtomicBool::new(false);
 /// Writes so far, and what the last tick saw of them.
 static COUNT: AtomicU64 = AtomicU64::new(0);
 static SEEN: AtomicU64 = AtomicU64::new(0);
+/// A write was being made at a tick.
+static LATE: AtomicBool = AtomicBool::new(false);
 
 /// From now on writes may be interrupted.
 ///
@@ -61,9 +63,20 @@ pub fn add_to_event(event: impl AsFd, what: u64) -> io::Result<usize> {
     written.map_err(Into::into)
 }
 
+/// Did the clock tick in a write, since this was last asked? In one of many, or in one that takes
+/// long.
+#[inline]
+pub fn take_late() -> bool {
+    LATE.load(Ordering::Relaxed) && LATE.swap(false, Ordering::Relaxed)
+}
+
 extern "C" fn on_tick(_: libc::c_int) {
     let count = COUNT.load(Ordering::Relaxed);
-    if WRITES.load(Ordering::Relaxed) || SEEN.swap(count, Ordering::Relaxed) != count {
+    if WRITES.load(Ordering::Relaxed) {
+        LATE.store(true, Ordering::Relaxed);
+        return;
+    }
+    if SEEN.swap(count, Ordering::Relaxed) != count {
         return;
     }
     TICKS.store(false, Ordering::Relaxed);

@@ -19,6 +19,7 @@
 //! | `uring` | the same, and more, by io_uring |
 //! | `spare` | rings of io_uring, which can do nothing else |
 //! | `lock` | QEMU's image locks |
+//! | `thread` | one that hears no signal |
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod event;
@@ -32,9 +33,10 @@ mod spare;
 mod tap;
 #[cfg(test)]
 mod tests;
+mod thread;
 mod uring;
 
-pub use event::{add_to_event, watch_writes};
+pub use event::{add_to_event, take_late, watch_writes};
 pub use file::{read_at, write_at};
 pub use lock::{InUse, lock};
 pub use mapping::{GuestMemory, GuestRegion, MOST, Mapping};
@@ -43,4 +45,5 @@ pub use packet::{FRAMES, Outgoing, Packets};
 pub use shrunk::survive;
 pub use spare::stock_rings;
 pub use tap::tap;
+pub use thread::spawn_deaf;
 pub use uring::{Task, Uring};

@@ -89,9 +89,9 @@ impl Connection {
         }
     }
 
-    /// Nobody is called any more if a call was made to wait.
+    /// Nobody is called any more if a call was made to wait, or took too long.
     pub(super) fn silence(&self, rings: &mut Rings) {
-        if self.has_waited(rings) {
+        if self.wrong_call(rings).is_some() {
             for place in &self.rings {
                 rings.get(*place).into_iter().for_each(|ring| ring.set_call(None));
             }

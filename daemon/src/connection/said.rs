@@ -2,9 +2,10 @@
 //! another program.
 
 use super::{Connection, Hands};
+use crate::foreign::Foreign;
 use crate::rings::Rings;
 use anyhow::Result;
-use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd as _, BorrowedFd};
 use vhost_user::{Handle, Header, Holder, Inflight, LogArea, Said};
 
 /// What a session doesn't know of itself.
@@ -74,7 +75,7 @@ impl Connection {
         &mut self,
         header: Header,
         payload: &[u8],
-        descriptors: Vec<OwnedFd>,
+        descriptors: Vec<Foreign>,
         hands: &mut Hands<'_>,
     ) -> Result<()> {
         let effect = self.session.handle(&header, payload, descriptors)?;

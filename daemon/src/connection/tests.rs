@@ -6,6 +6,7 @@ use crate::config::Limits;
 use crate::counts::Counts;
 use crate::device::{Device, Kind};
 use crate::disk::Disk;
+use crate::foreign::Unclosed;
 use crate::rings::Rings;
 use crate::socket::Socket;
 use crate::waits::Waits;
@@ -59,9 +60,10 @@ impl Side {
             connected: 1,
             connections: 1,
             gone: Counts::default(),
+            unclosed: Unclosed::default(),
         });
         let (ours, theirs) = UnixStream::pair().expect("two sockets");
-        let socket = Socket::new(ours.into());
+        let socket = Socket::new(ours.into(), Unclosed::default());
         let connection = Connection::new(socket, device, 0, &mut rings).expect("there is room");
         let waits = Waits::new().expect("an epoll instance");
         let memory = memory(LEN);
@@ -80,6 +82,7 @@ impl Side {
     fn tell(&mut self, request: u32, payload: &[u8], with: Vec<OwnedFd>) -> Result<()> {
         let Side { rings, waits, connection, .. } = self;
         let header = Header { request, need_reply: false, size: payload.len() };
+        let with = with.into_iter().map(Into::into).collect();
         connection.believe(header, payload, with, &mut Hands { rings, waits })
     }
 

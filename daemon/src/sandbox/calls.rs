@@ -114,6 +114,11 @@ pub const OPENER: &[Call] = calls!(
     SYS_sigaltstack SYS_exit_group
 );
 
+/// Of the threads that close what front ends sent.
+pub const CLOSER: &[Call] = calls!(
+    SYS_close SYS_shutdown SYS_futex SYS_mmap SYS_munmap SYS_brk SYS_write SYS_exit SYS_exit_group
+);
+
 /// Those of what is needed.
 pub fn serving(needs: &Needs) -> Vec<Call> {
     let groups = GROUPS.iter().filter(|group| (group.when)(needs));
@@ -138,8 +143,10 @@ mod tests {
             let row = format!("| {title} | {} | `{}` |", calls.len(), names(calls));
             assert!(DOCUMENT.contains(&row), "docs/daemon.md doesn't have: {row}");
         }
-        let opener = format!("{}: `{}`", OPENER.len(), names(OPENER));
-        assert!(DOCUMENT.contains(&opener), "docs/daemon.md doesn't have: {opener}");
+        for other in [OPENER, CLOSER] {
+            let other = format!("{}: `{}`", other.len(), names(other));
+            assert!(DOCUMENT.contains(&other), "docs/daemon.md doesn't have: {other}");
+        }
     }
 
     #[test]

@@ -63,6 +63,14 @@ impl Job {
         Asked { reads, offset: self.offset }
     }
 
+    /// So many bytes of a read came. More than are read are no answer to it: there would be no end
+    /// to holes, which a server tells in 32 bytes each.
+    fn comes(&mut self, bytes: u32) -> Result<()> {
+        let came = self.came.checked_add(bytes).filter(|came| *came <= self.len);
+        self.came = came.context("the server says more than it was asked for")?;
+        Ok(())
+    }
+
     /// Bytes that are copied to be sent.
     pub fn written(&self) -> u64 {
         let writes = matches!(self.command, Command::Write { .. });
@@ -303,7 +311,7 @@ impl Link {
                 Event::Nothing => break,
                 Event::Data { cookie, at, bytes } => {
                     if let Some(job) = jobs.get_mut(cookie as usize) {
-                        job.came = job.came.saturating_add(bytes.len() as u32);
+                        job.comes(bytes.len() as u32)?;
                         scatter(&job.spans, at, bytes.len(), |span, part| {
                             // The span is a part of its own length.
                             let _ = span.write(0, bytes.get(part).unwrap_or_default());
@@ -312,7 +320,7 @@ impl Link {
                 }
                 Event::Hole { cookie, at, len } => {
                     if let Some(job) = jobs.get_mut(cookie as usize) {
-                        job.came = job.came.saturating_add(len);
+                        job.comes(len)?;
                         scatter(&job.spans, at, len as usize, |span, _| span.fill(0));
                     }
                 }

@@ -176,7 +176,7 @@ impl Daemon {
         self.child.wait().expect("it ends").success()
     }
 
-    /// Waits until its only thread sleeps in the kernel.
+    /// Waits until the thread that serves sleeps in the kernel.
     pub fn wait_until_asleep(&self) {
         let path = format!("/proc/{}/stat", self.child.id());
         let state = || std::fs::read_to_string(&path).expect("it runs");

@@ -188,6 +188,11 @@ impl FrontEnd {
         self.offered = 0;
     }
 
+    /// What it is called by.
+    pub fn call(&self) -> &OwnedFd {
+        &self.call
+    }
+
     pub fn memory(&self) -> &File {
         &self.memory
     }

@@ -30,6 +30,10 @@ impl Wire {
         Wire(socket)
     }
 
+    pub fn socket(&self) -> &UnixStream {
+        &self.0
+    }
+
     /// Bytes that are no whole message.
     pub fn send_bytes(&mut self, bytes: &[u8]) {
         self.0.write_all(bytes).expect("it is sent");
@@ -54,7 +58,7 @@ impl Wire {
 
     pub fn send(&mut self, request: u32, flags: u32, payload: &[u8], files: &[BorrowedFd<'_>]) {
         let header = words32([request, flags, payload.len() as u32]);
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !files.is_empty() {
             assert!(control.push(SendAncillaryMessage::ScmRights(files)));

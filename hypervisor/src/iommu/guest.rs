@@ -8,11 +8,14 @@
 
 use super::pool::Pool;
 use super::{PageFormat, attach, caches_absence, detach, flush, largest_page, page_format, place};
+use crate::cpu::rdtsc;
 use ::iommu::{Bdf, Domain, DomainId};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
 use paging::Format;
 use paging::audit::Outline;
 use spin::mutex::TicketMutex as Mutex;
@@ -35,6 +38,8 @@ const WORD_COST: u64 = 64;
 #[derive(Clone, Copy, Default)]
 pub struct Answered {
     pub requests: u32,
+    /// Bytes of mappings that came back before they were torn down.
+    pub came_back: u64,
     /// In bytes, as a schedule charges them.
     pub cost: u64,
 }
@@ -47,6 +52,8 @@ pub struct GuestIommu {
     frames: Vec<u64>,
     /// The last address that is translated.
     last: u64,
+    /// By when an unmapping is to be carried out, or 0.
+    due: AtomicU64,
 }
 
 struct State {
@@ -65,13 +72,14 @@ struct Units {
 
 impl GuestIommu {
     /// Of a guest with these devices, which have these ids on the guest's bus, and are confined to
-    /// the guest's memory by the domain `memory`. Domain ids from `first` on are its own, as many
+    /// the guest's memory by the domain `memory`. What the guest unmaps may wait for `longest`
+    /// ticks, if somebody looks by [`GuestIommu::tear_down`]. Domain ids from `first` on are its own, as many
     /// as devices. Boot only; the error is the end of a sentence.
     #[cold]
     #[inline(never)]
     pub fn new(
         ids: &[u32],
-        devices: &[Bdf],
+        (devices, longest): (&[Bdf], u64),
         memory: (u16, u64),
         regions: &[Region],
         first: u16,
@@ -86,7 +94,7 @@ impl GuestIommu {
         let bytes: u64 = regions.iter().map(|region| region.len).sum();
         let frames = (bytes / FRAME_COVERS).min(MOST_FRAMES) + FRAMES_EACH * devices.len() as u64;
         pool.close(frames as usize);
-        let device = Viommu::new(domains.shape(ids, regions, frames));
+        let device = Viommu::new(domains.shape(ids, regions, frames), longest);
         let levels = how.0.levels() as u8;
         let mut tables = Vec::new();
         let mut units = Units { devices: Vec::new(), of_units: Vec::new() };
@@ -101,7 +109,8 @@ impl GuestIommu {
         }
         let (frames, last, chain) = (pool.all(), domains.last(), Box::new(Chain::new()));
         let state = Mutex::new(State { device, domains, pool, units, chain });
-        Ok(Box::leak(Box::new(GuestIommu { state, tables, frames, last })))
+        let due = AtomicU64::new(0);
+        Ok(Box::leak(Box::new(GuestIommu { state, tables, frames, last, due })))
     }
 
     /// The last address that is translated.
@@ -120,29 +129,48 @@ impl GuestIommu {
         (most, enough): (u32, u64),
         served: &mut Answered,
     ) -> Result<(), Broken> {
-        let State { device, domains, pool, units, chain } = &mut *self.state.lock();
-        while served.requests < most && served.cost < enough {
-            let before = served.requests;
-            let mut tables = Acting { domains, memory: &mut *pool, hardware: &mut *units };
-            let requests = &mut served.requests;
-            let (parts, next) = ((&mut *queue, window, &mut **chain), before + 1);
-            let done = viommu::serve(device, &mut tables, parts, accepted, next, requests);
-            let words = domains.take_words().saturating_mul(WORD_COST);
-            served.cost += u64::from(served.requests - before) * REQUEST_COST + words;
-            done?;
-            if served.requests == before {
-                break;
-            }
+        let mut state = self.state.lock();
+        state.device.set_time(rdtsc());
+        let before = state.device.teardowns().came_back;
+        let done = state.serve(queue, window, accepted, (most, enough), served);
+        served.came_back += state.device.teardowns().came_back - before;
+        self.keep_due(&state);
+        done
+    }
+
+    /// By when [`GuestIommu::tear_down`] is to be called.
+    #[inline]
+    pub fn due(&self) -> Option<u64> {
+        match self.due.load(Relaxed) {
+            0 => None,
+            due => Some(due),
         }
-        Ok(())
+    }
+
+    /// Carries out the unmappings whose time is over.
+    #[inline(never)]
+    pub fn tear_down(&self, now: u64) {
+        let mut state = self.state.lock();
+        let State { device, domains, pool, units, .. } = &mut *state;
+        device.set_time(now);
+        device.tear_down(&mut Acting { domains, memory: pool, hardware: units });
+        // Nobody is charged for it: those that can wait are few.
+        domains.take_words();
+        self.keep_due(&state);
+    }
+
+    fn keep_due(&self, state: &State) {
+        self.due.store(state.device.due().map_or(0, |due| due.max(1)), Relaxed);
     }
 
     /// Has something happen to it.
     #[cold]
     #[inline(never)]
     pub fn change(&self, what: Change) {
-        let State { device, domains, pool, units, .. } = &mut *self.state.lock();
+        let mut state = self.state.lock();
+        let State { device, domains, pool, units, .. } = &mut *state;
         device.change(&mut Acting { domains, memory: pool, hardware: units }, what);
+        self.keep_due(&state);
     }
 
     /// The domains that its devices may be led to, besides the guest's memory, and their tables.
@@ -158,6 +186,34 @@ impl GuestIommu {
     /// Held: nobody changes them.
     pub fn hold(&self) -> Option<impl Sized> {
         self.state.try_lock()
+    }
+}
+
+impl State {
+    /// As [`GuestIommu::serve`].
+    fn serve(
+        &mut self,
+        queue: &mut Queue,
+        window: &Window,
+        accepted: u64,
+        (most, enough): (u32, u64),
+        served: &mut Answered,
+    ) -> Result<(), Broken> {
+        let State { device, domains, pool, units, chain } = self;
+        while served.requests < most && served.cost < enough {
+            let before = served.requests;
+            let mut tables = Acting { domains, memory: &mut *pool, hardware: &mut *units };
+            let requests = &mut served.requests;
+            let (parts, next) = ((&mut *queue, window, &mut **chain), before + 1);
+            let done = viommu::serve(device, &mut tables, parts, accepted, next, requests);
+            let words = domains.take_words().saturating_mul(WORD_COST);
+            served.cost += u64::from(served.requests - before) * REQUEST_COST + words;
+            done?;
+            if served.requests == before {
+                break;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -17,6 +17,7 @@
 //! | `guest_iommu` | the queue of a guest's IOMMU, with a sidecore or without |
 //! | `signal` | which completions of a queue are told to the guest |
 //! | `polling_core` | the loop of a sidecore: turns, and what is told at their end |
+//! | `deadlines` | what it does by a time |
 //! | `shutdown` | the machine's end, for controllers |
 //! | `places` | places of devices and queues |
 //! | `listeners` | sidecores that are rung, and sleep |
@@ -35,6 +36,7 @@ mod balancer;
 pub mod build;
 mod controller;
 pub mod counts;
+mod deadlines;
 mod device;
 mod disk;
 pub mod entries;

@@ -178,11 +178,6 @@ impl PollingCore {
         (0..self.queues.all.len()).for_each(|place| self.keep_deadline(place));
     }
 
-    /// Is something that was held back to be told?
-    fn is_due(&self, now: u64) -> bool {
-        self.deadline.is_some_and(|deadline| now.wrapping_sub(deadline) as i64 >= 0)
-    }
-
     /// Is there something that doesn't wait for the end of a turn?
     fn is_wanted(&self, now: u64) -> bool {
         self.moves.listener().is_rung() || self.caller.is_asked() || self.is_due(now)
@@ -281,8 +276,12 @@ impl PollingCore {
                 let Some(device) = self.devices.get(queue.device) else { return Ok(()) };
                 let (accepted, mut answered) = (device.order.features, Answered::default());
                 let done = served.serve(&device.window, accepted, batch.requests, &mut answered);
-                let Answered { requests: asked, cost: charge } = answered;
+                let Answered { requests: asked, came_back, cost: charge } = answered;
                 *piece = Piece { asked, completed: asked, charge, ..Piece::default() };
+                // Nothing that the VM's limit knows.
+                if let Some(counts) = device.port.counts(queue.index).filter(|_| came_back > 0) {
+                    add(&counts.bytes, came_back);
+                }
                 Ok(done?)
             }
             Work::Events => Ok(()),
@@ -325,7 +324,7 @@ impl PollingCore {
     }
 
     /// Counts a piece, and shows the driver what it completed. True: it is to be told of it now.
-    #[inline]
+    #[inline(always)]
     fn publish(&mut self, place: usize, piece: Piece, now: u64) -> bool {
         let in_flight = if piece.completed > 0 { self.queues.in_flight(place) } else { 0 };
         let Queues { all, switches, .. } = &mut self.queues;
@@ -351,6 +350,7 @@ impl PollingCore {
     }
 
     /// Tells of what was completed in a queue, if that is to be, and in those that it filled.
+    #[inline(always)]
     fn tell(&mut self, place: usize, own: bool) {
         let switch = match self.queues.all.get(place).map(|queue| &queue.work) {
             Some(Work::Frames(switch, _)) => Some(*switch),
@@ -409,7 +409,7 @@ impl PollingCore {
     }
 
     /// Sends a queue's interrupt, if the driver wants it.
-    fn call(&mut self, place: usize) {
+    pub(super) fn call(&mut self, place: usize) {
         let Queues { all, switches, .. } = &mut self.queues;
         let Some(queue) = all.get_mut(place) else { return };
         let Some(device) = self.devices.get(queue.device) else { return };
@@ -419,28 +419,5 @@ impl PollingCore {
         }
         let ring = queue.work.ring(queue.index, switches);
         queue.signal.call(ring, queue.index, &mut device.line(&mut self.caller));
-    }
-
-    /// What the queue holds back is told by then; not while its device may not access memory, by
-    /// which the driver says whether it wants to be told.
-    fn keep_deadline(&mut self, place: usize) {
-        let Some(queue) = self.queues.all.get(place) else { return };
-        let Some(deadline) = queue.signal.deadline() else { return };
-        if !self.devices.get(queue.device).is_some_and(|device| device.order.may_access) {
-            return;
-        }
-        let is_first = self.deadline.is_none_or(|d| (deadline.wrapping_sub(d) as i64) < 0);
-        self.deadline = if is_first { Some(deadline) } else { self.deadline };
-    }
-
-    fn tell_due(&mut self, now: u64) {
-        self.deadline = None;
-        for place in 0..self.queues.all.len() {
-            let queue = self.queues.all.get_mut(place);
-            if queue.is_some_and(|queue| queue.signal.is_due(now)) {
-                self.call(place);
-            }
-            self.keep_deadline(place);
-        }
     }
 }

@@ -147,7 +147,7 @@ impl ServedQueue {
 
 impl Work {
     /// The ring of the queue that has this work and place in its device.
-    #[inline]
+    #[inline(always)]
     pub fn ring<'a>(
         &'a mut self,
         index: usize,

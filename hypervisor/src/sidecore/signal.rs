@@ -70,7 +70,7 @@ impl Signal {
 
     /// So many chains were completed together. `in_flight`: those that are to come. True: the guest
     /// is to be told now.
-    #[inline]
+    #[inline(always)]
     pub fn completed(&mut self, chains: u32, now: u64, in_flight: u32, counts: &Counts) -> bool {
         if self.each {
             return true;

@@ -3,7 +3,7 @@
 use super::case::{Case, Expect, Expected, Guest, Outcome, Special};
 use super::kernel::Variant;
 use super::verdict::{PASSED, contains, counted, ended};
-use super::{cost, hostile, moves, parts, switch, uplink, virtio};
+use super::{cost, hostile, moves, parts, switch, uplink, viommu, virtio};
 use exitless::report::{Report, VmReport, status};
 use ledger::Reason;
 use proto::exit;
@@ -75,6 +75,7 @@ fn ends(case: &Case, outcome: &Outcome) -> Vec<String> {
         counted(guest, vm, &mut of_vm);
         virtio::reported(guest, vm, &mut of_vm);
         parts::reported(guest, vm, &mut of_vm);
+        viommu::reported(guest, vm, &mut of_vm);
         switch::reported(guest, vm, &mut of_vm);
         hostile::reported(guest, vm, &mut of_vm);
         by_host(guest, vm.counters().of(Reason::DeviceInterrupt), console, &mut of_vm);

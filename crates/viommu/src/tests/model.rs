@@ -29,6 +29,8 @@ pub struct Unit {
     pub reach: [Reach; MAX_ENDPOINTS],
     pub cached: [BTreeSet<(u64, u64)>; MAX_ENDPOINTS],
     pub most: usize,
+    /// How often something was mapped or unmapped.
+    pub changes: u64,
     /// Calls from here on fail, as those of a unit that doesn't answer.
     pub fails: bool,
 }
@@ -37,7 +39,7 @@ impl Unit {
     pub fn new(most: usize) -> Unit {
         let reach = [Reach::Memory; MAX_ENDPOINTS];
         let (places, cached) = Default::default();
-        Unit { places, reach, cached, most, fails: false }
+        Unit { places, reach, cached, most, changes: 0, fails: false }
     }
 
     /// Page and frame of all that an endpoint reaches through a domain.
@@ -77,10 +79,12 @@ impl Tables for Unit {
             return Err(Refused::Taken);
         }
         self.places[place].extend(pages);
+        self.changes += 1;
         Ok(())
     }
 
     fn unmap(&mut self, place: usize, at: u64, bytes: u64) -> Result<(), Refused> {
+        self.changes += 1;
         let range = at..at + bytes;
         self.places[place].retain(|page, _| !range.contains(page));
         for (cached, reach) in self.cached.iter_mut().zip(&self.reach) {
@@ -89,6 +93,13 @@ impl Tables for Unit {
             }
         }
         Ok(())
+    }
+
+    fn run(&mut self, place: usize, at: u64, bytes: u64) -> Option<(u64, Access)> {
+        let pages = &self.places[place];
+        let (to, access) = *pages.get(&at)?;
+        let is_run = |n| pages.get(&(at + n * PAGE)) == Some(&(to + n * PAGE, access));
+        (0..bytes / PAGE).all(is_run).then_some((to, access))
     }
 
     fn clear(&mut self, place: usize) {

@@ -231,6 +231,30 @@ fn a_read_without_all_of_its_data_fails() {
     }
 }
 
+/// Holes are told in a few bytes, and each is as much work as the read: a server that tells the same
+/// ones again and again isn't heard to the end.
+#[test]
+fn a_read_isnt_answered_twice() {
+    let (_folder, _, uri) = serve(|listener| {
+        let mut socket = shake(next(&listener), true);
+        let (_, cookie) = request(&mut socket).expect("a request");
+        let hole = chunk(0, 2, cookie, &[&[0; 8][..], &512u32.to_be_bytes()].concat());
+        let twice = [&hole[..], &hole, &chunk(1, 0, cookie, &[])].concat();
+        socket.write_all(&twice).expect("it listens");
+        let mut socket = shake(next(&listener), false);
+        while let Some((_, cookie)) = request(&mut socket) {
+            socket.write_all(&[&done(cookie)[..], &[2; 512]].concat()).expect("it listens");
+        }
+    });
+    let mut store = open(&uri).expect("it is there");
+    let memory = memory(PIECE);
+    assert_eq!(read(&mut store, 7, &memory), Submitted::Accepted);
+    assert_eq!(ended(&mut store).result, Ok(()));
+    let mut bytes = [0; 512];
+    memory.read(0, &mut bytes).expect("inside");
+    assert_eq!(bytes, [2; 512], "it is asked anew");
+}
+
 /// An answer, and nonsense behind it: the answer counts, and only the other request is asked again.
 #[test]
 fn what_came_before_nonsense_counts() {

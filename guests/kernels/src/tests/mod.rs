@@ -189,6 +189,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("virtio-anew", virtio_anew::anew),
     ("viommu", viommu::translated),
     ("viommu-nvme", viommu::controller),
+    ("viommu-optimistic", viommu::optimistic),
     ("viommu-exits", viommu::exits),
     ("viommu-hostile", viommu_hostile::hostile),
     ("viommu-restart", viommu_restart::restart),

@@ -8,7 +8,7 @@ use crate::nvme::Nvme;
 use crate::random::Random;
 use crate::viommu::{READ, Viommu, WRITES, status};
 use crate::virtqueue::{get, put};
-use crate::{boot::Boot, console::check, pci::Function};
+use crate::{boot::Boot, console::check, pci::Function, wait};
 
 const PAGE: u64 = 4096;
 /// Within the 28 bits that an `edu` can say, and in no memory of a small VM.
@@ -144,6 +144,54 @@ pub fn controller(test: &str, boot: &Boot) {
     answers!(test, iommu.map(1, page(data), target, BOTH), OK);
     let told = nvme.identify_to(data);
     check!(test, told == Some(0) && !is_marked(target), "mapped again it does: {told:?}");
+    nvme.stop();
+    answers!(test, iommu.detach(1, id), OK);
+}
+
+/// What is unmapped stays for a while, if nothing else is mapped there, and not for longer.
+pub fn optimistic(test: &str, boot: &Boot) {
+    const ATTEMPTS: u32 = 100;
+    let (Some(mut nvme), Some(iommu)) = (Nvme::find(), started(test, boot)) else {
+        return check!(test, false, "there is an NVMe controller, and an IOMMU");
+    };
+    let (id, target) = (endpoint(nvme.function), iommu.memory_behind());
+    let (other, queues) = (target + PAGE, nvme.queues());
+    let page = |at: u64| (at, at + PAGE - 1);
+    let (submission, completion, data) = (1 << 40, (1 << 40) + PAGE, 0x12_3456_7000);
+    answers!(test, iommu.attach(1, id, 0), OK);
+    answers!(test, iommu.map(1, page(submission), queues.0, READ), OK);
+    answers!(test, iommu.map(1, page(completion), queues.1, BOTH), OK);
+    answers!(test, iommu.map(1, page(data), target, BOTH), OK);
+    check!(test, nvme.start_at(submission, completion), "it starts with its queues up there");
+    let mut answered = 0;
+    for _ in 0..PAIRS {
+        let unmapped = iommu.unmap(1, page(data)) == Some(status::OK);
+        let mapped = iommu.map(1, page(data), target, BOTH) == Some(status::OK);
+        answered += u64::from(unmapped && mapped);
+    }
+    check!(test, answered == PAIRS, "{answered} of {PAIRS} pairs were answered well");
+    let mut arrives = |at: u64| {
+        mark(target);
+        nvme.identify_to(at);
+        !is_marked(target)
+    };
+    check!(test, arrives(data), "what came back is there");
+    // One that comes too late says nothing.
+    let inside = (0..ATTEMPTS).any(|_| {
+        let unmapped = iommu.unmap(1, page(data)) == Some(status::OK);
+        let arrived = unmapped && arrives(data);
+        iommu.map(1, page(data), target, BOTH) == Some(status::OK) && arrived
+    });
+    check!(test, inside, "unmapped, it arrives for a while");
+    answers!(test, iommu.unmap(1, page(data)), OK);
+    answers!(test, iommu.map(1, page(data), other, BOTH), OK);
+    mark(other);
+    check!(test, !arrives(data) && !is_marked(other), "mapped to another page, it is there alone");
+    answers!(test, iommu.unmap(1, page(data)), OK);
+    answers!(test, iommu.map(1, page(data), target, BOTH), OK);
+    answers!(test, iommu.unmap(1, page(data)), OK);
+    check!(test, wait::until(|| !arrives(data)), "and then nothing arrives any more");
+    check!(test, !arrives(data), "nor later");
     nvme.stop();
     answers!(test, iommu.detach(1, id), OK);
 }

@@ -46,12 +46,12 @@ impl<'a> Functions<'a> {
 
     /// Makes the VM's own IOMMU, which `place` among the sidecores serves, for the devices that are
     /// assigned to it next. It is before them on the bus: what is silenced in that order can't be
-    /// led anywhere any more. Domain ids from `free` on are nobody's; gives those that still are.
+    /// led anywhere any more. What it unmaps may wait for `longest` ticks. Domain ids from `free` on are nobody's; gives those that still are.
     #[cold]
     #[inline(never)]
     pub fn add_iommu(
         &mut self,
-        devices: &[Bdf],
+        (devices, longest): (&[Bdf], u64),
         (memory, dma_root): (&Memory, u64),
         sidecores: &mut Sidecores,
         place: Option<usize>,
@@ -67,7 +67,7 @@ impl<'a> Functions<'a> {
         for r in memory.regions() {
             regions.push(Region { guest: r.gpa, host: r.hpa, len: r.len });
         }
-        let iommu = GuestIommu::new(&ids, devices, own, &regions, free)
+        let iommu = GuestIommu::new(&ids, (devices, longest), own, &regions, free)
             .map_err(|e| format!("its IOMMU can't be made: {e}"))?;
         self.iommu = Some(iommu);
         let (vm, name) = self.whose;

@@ -197,7 +197,9 @@ impl Builder<'_> {
         if vm.iommu != GuestIommu::None {
             let place = self.image.plan.sidecore_of_iommu(self.index);
             let of = (&memory, tables.dma_root());
-            *domains = functions.add_iommu(&devices, of, sidecores, place, *domains)?;
+            let longest = vm.iommu.optimism_us() * (cpu::tsc_hz() / 1_000_000);
+            let own = (&*devices, longest);
+            *domains = functions.add_iommu(own, of, sidecores, place, *domains)?;
         }
         functions.assign(devices, tables.dma_root(), format)?;
         functions.add_served(vm, self.image, &memory, sidecores)?;
@@ -368,7 +370,7 @@ impl Builder<'_> {
             pm_timer: self.machine.pm_timer,
             behind_iommu: match self.vm.iommu {
                 GuestIommu::None => 0,
-                GuestIommu::Virtio => self.vm.devices.len() as u8,
+                _ => self.vm.devices.len() as u8,
             },
         })
         .map_err(|e| format!("its ACPI tables can't be made: {e}"))?;

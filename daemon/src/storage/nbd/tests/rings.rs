@@ -6,6 +6,7 @@ use crate::config::Limits;
 use crate::counts::Counts;
 use crate::device::{Device, Kind};
 use crate::disk::Disk;
+use crate::foreign::Unclosed;
 use crate::rings::Rings;
 use crate::storage::{Store, own_token};
 use blk::{Backend as _, Operation, Submitted};
@@ -33,6 +34,7 @@ fn ring(uri: &str, operations: usize) -> (Rings, GuestMemory, Span, usize) {
         connected: 1,
         connections: 1,
         gone: Counts::default(),
+        unclosed: Unclosed::default(),
     });
     let mapping = Arc::new(Mapping::anonymous(0x10000).expect("memory"));
     let span = mapping.span().expect("all of it");
