@@ -46,6 +46,10 @@ impl Daemon {
     pub fn tell(&mut self, request: &Request) -> Result<()> {
         match self.ask(request)? {
             Answer::Failed(what) => bail!("{}", what.join("\nexitless-io: ")),
+            Answer::Noted(what) => {
+                what.iter().for_each(|what| eprintln!("exitless-io: {what}"));
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -54,7 +58,9 @@ impl Daemon {
         match self.ask(&Request::List)? {
             Answer::Report(report) => Ok(report),
             Answer::Failed(what) => bail!("{}", what.join("\nexitless-io: ")),
-            Answer::Done | Answer::Letter(_) => bail!("the daemon's answer can't be understood"),
+            Answer::Done | Answer::Noted(_) | Answer::Letter(_) => {
+                bail!("the daemon's answer can't be understood")
+            }
         }
     }
 

@@ -99,11 +99,22 @@ pub fn device(
     rings: &mut Rings,
     switches: &mut Vec<Named>,
 ) -> Result<Device> {
-    let (kind, front_ends) = match entry {
-        Entry::Disk(disk) => (Kind::Disk(open(disk, data)?), disk.front_ends),
-        Entry::Network(network) => (Kind::Port(port(network, rings, switches)?), 1),
+    Ok(named(
+        entry,
+        match entry {
+            Entry::Disk(disk) => Kind::Disk(open(disk, data)?),
+            Entry::Network(network) => Kind::Port(port(network, rings, switches)?),
+        },
+    ))
+}
+
+/// A device of this kind that nobody has used.
+pub fn named(entry: &Entry, kind: Kind) -> Device {
+    let front_ends = match entry {
+        Entry::Disk(disk) => disk.front_ends,
+        Entry::Network(_) => 1,
     };
-    Ok(Device {
+    Device {
         name: entry.name().to_owned(),
         kind,
         limits: entry.limits(),
@@ -111,7 +122,7 @@ pub fn device(
         connected: 0,
         connections: 0,
         gone: Counts::default(),
-    })
+    }
 }
 
 /// Makes the door: of a socket that was handed over; of `made`, which another process made; or a

@@ -48,8 +48,9 @@ const DESCRIPTORS: usize = 16;
 pub enum Wanted {
     /// What this file says.
     Text(PathBuf),
-    /// What this device takes; with `listens`, a socket at which it listens, too.
-    Device { entry: Box<Entry>, listens: bool },
+    /// What this device takes; with `listens`, a socket at which it listens, too; without `opens`,
+    /// nothing of its data, which is there.
+    Device { entry: Box<Entry>, listens: bool, opens: bool },
     /// A switch's way out.
     Uplink(Uplink),
 }
@@ -168,15 +169,15 @@ fn find(wanted: Wanted, made: &mut Option<Door>) -> Result<(Found, Vec<OwnedFd>)
             Ok((Found::Text, vec![text::given(&text)?]))
         }
         Wanted::Uplink(asked) => Ok((Found::Uplink, vec![uplink::opened(&asked)?])),
-        Wanted::Device { entry, listens } => {
+        Wanted::Device { entry, listens, opens } => {
             let mut with = Vec::new();
             if let (Way::Socket(path), true) = (entry.way(), listens) {
                 let door = made.insert(Door::listen(path)?);
                 with.extend(door.listener().map(|one| one.try_clone_to_owned()).transpose()?);
             }
             let data = match &*entry {
-                Entry::Disk(disk) => disk::opened(&disk.backing, disk.read_only)?,
-                Entry::Network(_) => None,
+                Entry::Disk(disk) if opens => disk::opened(&disk.backing, disk.read_only)?,
+                Entry::Disk(_) | Entry::Network(_) => None,
             };
             let told = data.as_ref().map(Told::of);
             data.into_iter().for_each(|data| with.extend(data.files));

@@ -104,6 +104,13 @@ pub struct Disk {
     pub limits: Limits,
 }
 
+impl Disk {
+    /// Its content is gone with it.
+    pub fn is_in_memory(&self) -> bool {
+        matches!(self.backing, Backing::Ram(_))
+    }
+}
+
 /// `[network.NAME]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Network {
