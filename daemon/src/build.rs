@@ -155,8 +155,8 @@ pub fn uplink(
 fn open(disk: &config::Disk, data: Option<Data>) -> Result<Disk> {
     let config::Disk { queues, read_only, packed, serial, .. } = disk;
     let opened = match (&disk.backing, data) {
-        (Backing::File { path, page_cache }, None) => {
-            let access = Access { read_only: *read_only, page_cache: *page_cache };
+        (Backing::File { path, page_cache, raw }, None) => {
+            let access = Access { read_only: *read_only, page_cache: *page_cache, raw: *raw };
             Disk::file(path, access, *queues)?
         }
         (Backing::File { path, .. }, Some(data)) => {

@@ -29,15 +29,16 @@ The file says, one table for each device:
   file = \"web.img\"          # or nbd = \"nbd://HOST:PORT/EXPORT\", ram = \"1G\", null = \"1T\"
   socket = \"web.sock\"       # or connect = \"…\", a front end's socket
   queues = 2                # all below may be left out
-  read_only = true
+  # read_only = true
   serial = \"web\"
   front_ends = 1
   # timeout = \"300s\"        # nbd: a server that is silent for so long while it is asked is lost
   # tls = { ca = \"ca.pem\", certificate = \"own.pem\", key = \"own.key\" }   # nbds://, in PEM
   # page_cache = true       # a file: whole pages don't go around the page cache
+  # raw = true              # a file that looks like a qcow2 or other image is served as it is
   packed = false            # true: packed rings are offered, too
   weight = 100              # its part of the thread under load
-  limit = { iops = 20000, rate = \"100M/s\", burst = \"100ms\" }
+  # limit = { iops = 20000, rate = \"100M/s\", burst = \"100ms\" }
 
   [network.web-lan]         # no two devices have the same name
   socket = \"net.sock\"
@@ -165,8 +166,11 @@ pub struct DiskArguments {
     #[arg(long)]
     read_only: bool,
     /// A file is read and written through the page cache. Without, whole pages go around it.
-    #[arg(long, requires = "file")]
+    #[arg(long)]
     page_cache: bool,
+    /// A file that looks like an image of another program's, such as qcow2, is served as it is.
+    #[arg(long)]
+    raw: bool,
     /// Offer packed rings, too.
     #[arg(long)]
     packed: bool,
@@ -256,10 +260,17 @@ impl DiskArguments {
         let backing = match (*null, *ram, file.clone(), nbd.clone()) {
             (Some(bytes), ..) => Backing::Null(bytes),
             (_, Some(bytes), ..) => Backing::Ram(bytes),
-            (_, _, Some(path), _) => Backing::File { path, page_cache: self.page_cache },
+            (_, _, Some(path), _) => {
+                Backing::File { path, page_cache: self.page_cache, raw: self.raw }
+            }
             (.., Some(uri)) => Backing::Nbd(self.server.server(&uri)?),
             _ => bail!("say what keeps the disk: --null, --ram, --file or --nbd"),
         };
+        for (option, is_said) in [("--page-cache", self.page_cache), ("--raw", self.raw)] {
+            if is_said && !matches!(backing, Backing::File { .. }) {
+                bail!("{option} is for --file alone; leave it out");
+            }
+        }
         let way = match (self.door.socket.clone(), self.door.connect.clone()) {
             (Some(path), _) => Way::Socket(path),
             (_, Some(path)) => Way::Connect(path),

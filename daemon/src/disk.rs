@@ -213,8 +213,8 @@ impl Disk {
 /// In a sentence.
 pub fn opened(backing: &Backing, read_only: bool) -> Result<Option<Data>> {
     match backing {
-        Backing::File { path, page_cache } => {
-            let access = Access { read_only, page_cache: *page_cache };
+        Backing::File { path, page_cache, raw } => {
+            let access = Access { read_only, page_cache: *page_cache, raw: *raw };
             let Opened { file, direct, size, .. } = open(path, access)?;
             let files = [Some(file), direct.map(|(file, ..)| file)];
             let files = files.into_iter().flatten().map(OwnedFd::from).collect();

@@ -60,6 +60,9 @@ pub enum Backing {
         path: PathBuf,
         /// Whole pages go through the page cache, too.
         page_cache: bool,
+        /// It isn't refused for looking like another program's image.
+        #[serde(default)]
+        raw: bool,
     },
     Nbd(Server),
     Ram(u64),

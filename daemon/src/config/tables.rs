@@ -11,7 +11,7 @@ use std::path::Path;
 use toml::de::DeTable;
 
 pub(super) const ROOT: [&str; 4] = ["disk", "network", "uplink", "host"];
-pub(super) const DISK: [&str; 16] = [
+pub(super) const DISK: [&str; 17] = [
     "file",
     "nbd",
     "tls",
@@ -23,6 +23,7 @@ pub(super) const DISK: [&str; 16] = [
     "queues",
     "read_only",
     "page_cache",
+    "raw",
     "packed",
     "serial",
     "front_ends",
@@ -174,13 +175,14 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
         let (mut queues, mut read_only, mut serial) = (1, false, name.clone());
         serial.truncate(SERIAL_BYTES);
         let (mut front_ends, mut limits, mut packed) = (1, Limits::default(), false);
-        let (mut uri, mut secret, mut silence, mut cached) = (None, None, None, None);
+        let (mut uri, mut secret, mut silence) = (None, None, None);
+        let (mut cached, mut as_is) = (None, None);
         for (key, field) in self.fields() {
             let size = || field.read("a size in quotes, such as \"1G\"", parse_size);
             let known = match key.get_ref().as_ref() {
-                "file" => field
-                    .path("web.img")
-                    .map(|path| backings.push(Backing::File { path, page_cache: false })),
+                "file" => field.path("web.img").map(|path| {
+                    backings.push(Backing::File { path, page_cache: false, raw: false })
+                }),
                 "nbd" => {
                     let needed = "an address in quotes, such as \"nbd://server/export\"";
                     let read = field.read(needed, |text| match nbd::Uri::parse(text) {
@@ -201,6 +203,7 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
                 }
                 "read_only" => field.flag().map(|flag| read_only = flag),
                 "page_cache" => field.flag().map(|flag| cached = Some(flag)),
+                "raw" => field.flag().map(|flag| as_is = Some(flag)),
                 "packed" => field.flag().map(|flag| packed = flag),
                 "serial" => {
                     field.read("a text in quotes, such as \"disk1\"", text).map(|s| serial = s)
@@ -245,13 +248,16 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
                 });
             })
             .ok()?;
-        match (&mut backing, cached) {
-            (Backing::File { page_cache, .. }, Some(flag)) => *page_cache = flag,
-            (_, Some(_)) => {
-                self.note("`page_cache` is for `file` alone; leave it out");
+        match &mut backing {
+            Backing::File { page_cache, raw, .. } => {
+                (*page_cache, *raw) = (cached.unwrap_or(false), as_is.unwrap_or(false));
+            }
+            _ if cached.or(as_is).is_some() => {
+                let key = if cached.is_some() { "page_cache" } else { "raw" };
+                self.note(&format!("`{key}` is for `file` alone; leave it out"));
                 return None;
             }
-            (_, None) => {}
+            _ => {}
         }
         let way = way?;
         Some(Disk { name, backing, way, queues, read_only, packed, serial, front_ends, limits })

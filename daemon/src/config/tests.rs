@@ -35,7 +35,10 @@ fn says(text: &str) -> Vec<String> {
 fn a_file_is_read() {
     let plan = parse(Path::new("/etc/io.toml"), WHOLE).expect("it is right");
     let [web, scratch] = &plan.disks[..] else { panic!("two disks") };
-    assert_eq!(web.backing, Backing::File { path: "/etc/web.img".into(), page_cache: false });
+    assert_eq!(
+        web.backing,
+        Backing::File { path: "/etc/web.img".into(), page_cache: false, raw: false }
+    );
     assert_eq!(web.way, Way::Socket("/etc/web.sock".into()));
     let limits = Limits {
         weight: 200,

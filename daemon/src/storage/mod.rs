@@ -7,11 +7,12 @@
 //! | file | is |
 //! |---|---|
 //! | `file` | a file or block device, by io_uring or by calls that wait |
-//! | `open` | how a file is opened: locks, direct I/O |
+//! | `open`, `format` | how a file is opened: locks, direct I/O; images that aren't raw |
 //! | `nbd` | what an NBD server keeps; `reach`: how it is reached |
 //! | `link`, `tls` | one connection to such a server |
 
 mod file;
+mod format;
 mod link;
 mod nbd;
 mod open;
