@@ -176,6 +176,18 @@ impl Home {
             return Err(vec![format!("{name}: there is such a device already; remove it first")]);
         }
         let entries = Entry::of(&plan);
+        for (entry, known) in entries
+            .iter()
+            .flat_map(|entry| self.known.iter().map(move |known| (entry, &known.entry)))
+        {
+            let (name, other) = (entry.name(), known.name());
+            if entry.way() == known.way() {
+                return Err(vec![format!("{name}: its socket is that of `{other}`")]);
+            }
+            if entry.is_kept_from_file_of(known) {
+                return Err(vec![format!("{name}: its file is that of `{other}`, and written")]);
+            }
+        }
         if entries.is_empty() {
             let shown = file.display();
             let said = format!("{shown} has no device; give it one, such as [disk.web]");

@@ -23,7 +23,8 @@ impl Entry {
         own.backing == other.backing && (is_memory || own.read_only == other.read_only)
     }
 
-    fn file(&self) -> Option<&Path> {
+    /// The file or block device that it lies in.
+    pub fn file(&self) -> Option<&Path> {
         match self {
             Entry::Disk(disk) => match &disk.backing {
                 Backing::File { path, .. } => Some(path),
@@ -41,6 +42,13 @@ impl Entry {
             },
             Entry::Network(_) => None,
         }
+    }
+
+    /// Is its file the other one's, and written by one of them?
+    pub fn is_kept_from_file_of(&self, other: &Entry) -> bool {
+        let reads = |entry: &Entry| matches!(entry, Entry::Disk(disk) if disk.read_only);
+        let same = self.file().is_some_and(|file| other.file() == Some(file));
+        same && !(reads(self) && reads(other))
     }
 
     /// Can it not be opened before the other one is closed? A file is locked, and a server may take

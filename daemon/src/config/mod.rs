@@ -10,6 +10,7 @@ mod server;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod values;
 
 pub use server::{Server, Tls, parse_timeout, server_name};
 

@@ -2,9 +2,10 @@
 
 use super::field::{Field, Key, Reader, in_file_order, shown};
 use super::server::{Server, timeout, tls};
+use super::values::{some_rate, switch_name, text, weight};
 use super::{Backing, Disk, Host, Limits, Network, Out, Plan, Uplink, Way, Wrong};
 use blk::config::SERIAL_BYTES;
-use plan::{DEFAULT_MTU, MAX_WEIGHT, MTUS, Mac, VLANS, parse_micros, parse_rate, parse_size};
+use plan::{DEFAULT_MTU, MTUS, Mac, VLANS, parse_micros, parse_size};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -64,7 +65,7 @@ fn root_table(reader: &Reader<'_>, root: &DeTable<'_>, plan: &mut Plan) {
         let field = Field { reader, place: "", key: "", value };
         if name == "host" {
             let Some(table) = field.table("a table: [host]") else { continue };
-            plan.host = host(reader, table);
+            plan.host = host(reader, table, &mut taken);
             continue;
         }
         if !ROOT.contains(&name) {
@@ -95,14 +96,22 @@ fn root_table(reader: &Reader<'_>, root: &DeTable<'_>, plan: &mut Plan) {
     }
 }
 
-fn host(reader: &Reader<'_>, table: &DeTable<'_>) -> Host {
+fn host(reader: &Reader<'_>, table: &DeTable<'_>, taken: &mut Taken) -> Host {
     let mut read = Host::default();
     for (key, value) in in_file_order(table) {
         let name = key.get_ref().as_ref();
         let field = Field { reader, place: "[host]", key: name, value };
+        let mut socket = |example| {
+            let path = field.path(example)?;
+            let place = format!("[host] {name}");
+            if let Some(other) = taken.insert(format!("path {}", path.display()), place) {
+                field.note(format!("this socket is {other}'s; each has one of its own"));
+            }
+            Some(path)
+        };
         match name {
-            "control" => read.control = field.path("io.control"),
-            "metrics" => read.metrics = field.path("io.metrics"),
+            "control" => read.control = socket("io.control"),
+            "metrics" => read.metrics = socket("io.metrics"),
             "paths" => {
                 let needed = "a list of folders, such as [\"/srv/disks\"]";
                 for element in field.list(needed).unwrap_or_default() {
@@ -259,8 +268,25 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
             }
             _ => {}
         }
+        if let Backing::File { path, .. } = &backing {
+            self.file(path, read_only, taken);
+        }
         let way = way?;
         Some(Disk { name, backing, way, queues, read_only, packed, serial, front_ends, limits })
+    }
+
+    /// A file is one writer's, or many readers'.
+    fn file(&self, path: &Path, read_only: bool, taken: &mut Taken) {
+        let key = |how: &str| format!("file {how} {}", path.display());
+        let (read, written) = (key("read"), key("written"));
+        let other = taken.get(&written).or_else(|| taken.get(&read).filter(|_| !read_only));
+        if let Some(other) = other {
+            let shown = path.display();
+            self.note(&format!(
+                "its file {shown} is {other}'s; a file that is written has one table alone"
+            ));
+        }
+        taken.insert(if read_only { read } else { written }, self.place.to_owned());
     }
 
     fn limits(&self, field: &Field<'_, '_, '_, '_>, limits: &mut Limits) -> Option<()> {
@@ -277,7 +303,7 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
                 }
                 "rate" => {
                     let needed = "a rate in quotes, such as \"100M/s\"";
-                    own.read(needed, parse_rate).map(|n| limits.bytes_per_second = Some(n))
+                    own.read(needed, some_rate).map(|n| limits.bytes_per_second = Some(n))
                 }
                 "burst" => {
                     let needed = "a time in quotes, such as \"100ms\"";
@@ -317,7 +343,7 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
                 "connect" => field.path("net.sock").map(|path| ways.push(Way::Connect(path))),
                 "switch" => {
                     let needed = "a switch's name in quotes, such as \"lan\"";
-                    field.string(needed).map(|name| switch = Some(name.to_owned()))
+                    field.read(needed, switch_name).map(|name| switch = Some(name))
                 }
                 "mac" => {
                     let needed = "a MAC address in quotes, such as \"02:00:00:00:00:01\"";
@@ -340,7 +366,7 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
                 }
                 "rate" => {
                     let needed = "a rate in quotes, such as \"100M/s\"";
-                    field.read(needed, parse_rate).map(|read| rate = Some(read))
+                    field.read(needed, some_rate).map(|read| rate = Some(read))
                 }
                 "weight" => weight(&field).map(|weight| share = weight),
                 _ => {
@@ -403,20 +429,4 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
             .ok()?;
         Some(Uplink { switch: self.name.get_ref().to_string(), out })
     }
-}
-
-fn weight(field: &Field<'_, '_, '_, '_>) -> Option<u32> {
-    let needed = "a whole number, such as 100";
-    field.number(needed, 1..=MAX_WEIGHT.into()).map(|weight| weight as u32)
-}
-
-/// A serial number.
-fn text(text: &str) -> Result<String, String> {
-    if text.len() > SERIAL_BYTES || !text.is_ascii() {
-        let found = shown(text);
-        return Err(format!(
-            "`{found}` is no serial number; use {SERIAL_BYTES} ASCII characters at most"
-        ));
-    }
-    Ok(text.to_owned())
 }
