@@ -84,7 +84,8 @@ fn an_image_of_another_program_is_refused() {
         assert!(!output.status.success() && said.contains(&sentence), "{said}");
         assert!(said.contains("qemu-img convert -O raw"), "{said}");
     }
-    let text = "[disk.a]\nram = \"1M\"\nsocket = \"a\"\n[host]\ncontrol = \"control\"\npaths = [\".\"]\n";
+    let host = "[host]\ncontrol = \"control\"\npaths = [\".\"]\n";
+    let text = &format!("[disk.a]\nram = \"1M\"\nsocket = \"a\"\n{host}");
     let daemon = Daemon::run_in(folder, text);
     let path = |name: &str| daemon.path(name);
     std::fs::write(path("disk"), [&b"QFI\xfb"[..], &[0; 4092]].concat()).expect("it is written");
@@ -97,6 +98,16 @@ fn an_image_of_another_program_is_refused() {
     assert!(added.status.success(), "{}", said(&added));
 }
 
+/// QEMU whose memory isn't shared hands over none: who reads the log is told what helps.
+#[test]
+fn memory_that_isnt_shared_is_said() {
+    let daemon = Daemon::ram();
+    let mut front = FrontEnd::new(Wire::connect(&daemon.socket()));
+    front.shares_no_memory();
+    front.expect_end();
+    daemon.wait_until_said("QEMU needs memory-backend-memfd,share=on", 1);
+}
+
 /// What is for files alone.
 #[test]
 fn a_disk_in_memory_has_nothing_of_a_file() {
@@ -106,4 +117,46 @@ fn a_disk_in_memory_has_nothing_of_a_file() {
         let said = said(&output);
         assert!(said.contains(&format!("{option} is for --file alone; leave it out")), "{said}");
     }
+}
+
+/// After five ends at once systemd gives a service up, if the unit doesn't say otherwise.
+#[test]
+fn the_unit_goes_on_trying() {
+    let unit = include_str!("../../debian/units/exitless-io.service");
+    let about = unit.split("[Service]").next().expect("a section");
+    for line in ["StartLimitIntervalSec=0", "Wants=network-online.target"] {
+        assert!(about.lines().any(|own| own == line), "{line}");
+    }
+}
+
+/// Neither a device's socket nor a daemon that is stopped answers.
+#[test]
+fn what_doesnt_answer_isnt_waited_for() {
+    let text = "[disk.a]\nram = \"1M\"\nsocket = \"a\"\n[host]\ncontrol = \"control\"\n";
+    let daemon = Daemon::run(text);
+    let try_all = |socket: &str| {
+        for command in [&["list"][..], &["remove", "a"]] {
+            let mut ask = Command::new(PROGRAM);
+            ask.arg(command[0]).args(["--control", &daemon.path(socket)]).args(&command[1..]);
+            let output = ask.output().expect("it runs");
+            let said = said(&output);
+            assert!(!output.status.success(), "{said}");
+            assert!(said.contains("doesn't answer within 5 seconds"), "{said}");
+        }
+    };
+    try_all("a");
+    daemon.signal(rustix::process::Signal::STOP);
+    try_all("control");
+    // Who takes over waits for longer, and says so.
+    let mut ask = Command::new(PROGRAM);
+    ask.args(["upgrade", "--control", &daemon.path("control")]).stderr(Stdio::piped());
+    let mut child = ask.spawn().expect("it starts");
+    let mut line = String::new();
+    let log = child.stderr.take().expect("it is piped");
+    BufReader::new(log).read_line(&mut line).expect("it is text");
+    assert!(line.contains("doesn't answer within 5 seconds"), "{line}");
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    daemon.signal(rustix::process::Signal::CONT);
+    assert!(daemon.ask(&["list"]).status.success());
 }
