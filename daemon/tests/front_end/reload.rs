@@ -100,6 +100,43 @@ fn a_network_that_cant_be_changed_stays() {
     assert_eq!(reload(&daemon, &[&net("a", 1), &net("b", 3), HOST].concat()).1, "");
 }
 
+/// It is the daemon's own, and no other program's: whose, is said.
+#[test]
+fn what_another_device_has_isnt_added() {
+    let daemon = Daemon::run(&format!("{}{HOST}", disk("a", "file = \"disk\"")));
+    for (text, sentence) in [
+        (disk("b", "file = \"disk\""), "b: its file is that of `a`, and written"),
+        (disk("b", "ram = \"1M\"").replace("\"b\"", "\"a\""), "b: its socket is that of `a`"),
+    ] {
+        std::fs::write(daemon.path("b.toml"), text).expect("it is written");
+        let refused = said(&daemon.ask(&["add", &daemon.path("b.toml")]));
+        assert!(refused.contains(sentence), "{refused}");
+    }
+}
+
+/// As docs/daemon.md says: what was added is gone after a reload, and a file is as long as it was
+/// when it was opened.
+#[test]
+fn the_file_says_what_there_is() {
+    let text = format!("{}{HOST}", disk("a", "file = \"disk\""));
+    let daemon = Daemon::run(&text);
+    std::fs::write(daemon.path("b.toml"), disk("b", "ram = \"1M\"")).expect("it is written");
+    assert!(daemon.ask(&["add", &daemon.path("b.toml")]).status.success());
+    assert_eq!(reload(&daemon, &text), (true, String::new()));
+    let size = || {
+        let report = daemon.report();
+        assert_eq!(report["devices"].as_array().map(Vec::len), Some(1));
+        report["devices"][0]["size"].as_u64()
+    };
+    let file = std::fs::File::options().write(true).open(daemon.path("disk"));
+    file.expect("it is there").set_len(2 << 20).expect("it grows");
+    assert_eq!(reload(&daemon, &text), (true, String::new()));
+    assert_eq!(size(), Some(1 << 20));
+    assert!(daemon.ask(&["remove", "a"]).status.success());
+    assert_eq!(reload(&daemon, &text), (true, String::new()));
+    assert_eq!(size(), Some(2 << 20));
+}
+
 /// Sockets for people are made at the start.
 #[test]
 fn what_waits_for_a_restart_is_said() {
