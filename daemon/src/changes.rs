@@ -67,16 +67,22 @@ impl Home {
     }
 
     /// Takes the ways out from switches that a plan doesn't say, and gives those that are missing.
-    /// One that is the same goes on, unless its TAP or interface was removed.
-    pub fn keep_uplinks(&mut self, plan: &Plan) -> Vec<config::Uplink> {
+    /// One that is the same goes on, unless its TAP or interface was removed. With those that are
+    /// missing comes what the switch had before.
+    pub fn keep_uplinks(&mut self, plan: &Plan) -> Vec<(config::Uplink, Option<config::Uplink>)> {
         let uplinks = self.rings.served.uplinks.iter();
         let old = uplinks.filter(|(_, own)| own.is_gone() || !plan.uplinks.contains(own.asked()));
-        let old: Vec<usize> = old.map(|(place, _)| place).collect();
-        old.into_iter().for_each(|place| self.remove_uplink(place));
+        let old: Vec<_> = old.map(|(place, own)| (place, own.asked().clone())).collect();
+        old.iter().for_each(|(place, _)| self.remove_uplink(*place));
+        let before = |asked: &config::Uplink| {
+            let mut old = old.iter().map(|(_, old)| old);
+            old.find(|old| old.switch == asked.switch && *old != asked).cloned()
+        };
         let is_there = |asked: &config::Uplink| {
             self.rings.served.uplinks.iter().any(|(_, own)| own.asked() == asked)
         };
-        plan.uplinks.iter().filter(|asked| !is_there(asked)).cloned().collect()
+        let missing = plan.uplinks.iter().filter(|asked| !is_there(asked));
+        missing.map(|asked| (asked.clone(), before(asked))).collect()
     }
 
     /// Gives a switch its way out, which another program or process may have opened.

@@ -33,7 +33,8 @@ enum Need {
     /// The file, to be read again.
     Text,
     Device(Box<Entry>, Before),
-    Uplink(config::Uplink),
+    /// A way out; and the one before, which comes again if it can't be had.
+    Uplink(config::Uplink, Option<config::Uplink>),
 }
 
 /// What there was of a device before.
@@ -175,7 +176,7 @@ impl Home {
     fn wanted(&self, need: &Need) -> Result<Wanted> {
         Ok(match need {
             Need::Text => Wanted::Text(self.file.clone().context("there is no file")?),
-            Need::Uplink(asked) => Wanted::Uplink(asked.clone()),
+            Need::Uplink(asked, _) => Wanted::Uplink(asked.clone()),
             Need::Device(entry, _) => {
                 let there = self.served(entry.name());
                 let listens = match entry.way() {
@@ -221,7 +222,7 @@ impl Home {
                     self.note(|now| now.failed.push(format!("{error:#}")));
                 }
             }
-            Need::Uplink(asked) => {
+            Need::Uplink(asked, before) => {
                 let found = found.and_then(|(found, with)| Ok((found, with?)));
                 let found = found.with_context(|| format!("uplink of {}", asked.switch));
                 let added =
@@ -230,8 +231,14 @@ impl Home {
                         _ => bail!("the process that opens files can't be understood"),
                     });
                 self.note(|now| match added {
-                    Ok(()) => now.done.push(format!("the uplink of `{}` is there", asked.switch)),
-                    Err(error) => now.failed.push(format!("{error:#}")),
+                    Ok(()) => {
+                        now.done.push(format!("uplink of {}: {} is there", asked.switch, asked.out))
+                    }
+                    Err(error) => {
+                        now.failed.push(format!("{error:#}"));
+                        let before = before.map(|before| Need::Uplink(before, None));
+                        before.into_iter().for_each(|before| now.needs.push_front(before));
+                    }
                 });
             }
             Need::Device(entry, before) => {
@@ -292,8 +299,9 @@ impl Home {
         let plan: Result<Plan, Vec<String>> = plan.and_then(refused);
         match plan {
             Ok(plan) => {
+                let uplinks = self.keep_uplinks(&plan).into_iter();
                 let mut needs: Vec<_> =
-                    self.keep_uplinks(&plan).into_iter().map(Need::Uplink).collect();
+                    uplinks.map(|(asked, before)| Need::Uplink(asked, before)).collect();
                 let kept = self.keep(&plan);
                 needs.extend(kept.devices.into_iter().map(|(entry, before)| {
                     let before = before.map(Box::new);

@@ -148,6 +148,15 @@ pub enum Out {
     Packet(String),
 }
 
+impl fmt::Display for Out {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Out::Tap(name) => write!(f, "the TAP {name}"),
+            Out::Packet(name) => write!(f, "the interface {name}"),
+        }
+    }
+}
+
 /// A line that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong {
