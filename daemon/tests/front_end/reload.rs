@@ -85,6 +85,24 @@ fn a_disk_in_memory_keeps_its_content() {
     }
 }
 
+/// Nothing is opened for another serial number: a file that isn't where it was any more is served
+/// on, by this program and the next one.
+#[test]
+fn a_file_stays_open() {
+    let text = format!("{}{HOST}", disk("a", "file = \"disk\""));
+    let mut daemon = Daemon::run(&text);
+    let mut front = FrontEnd::at(&daemon, "a");
+    front.works();
+    std::fs::rename(daemon.path("disk"), daemon.path("moved")).expect("it is there");
+    let changed = text.replace("[disk.a]\n", "[disk.a]\nserial = \"new\"\n");
+    assert_eq!(reload(&daemon, &changed), (true, String::new()));
+    front.expect_end();
+    let mut front = FrontEnd::at(&daemon, "a");
+    (0..100).for_each(|_| front.works());
+    daemon.upgrade();
+    front.works();
+}
+
 /// A network whose address is another's stays at the switch by its own.
 #[test]
 fn a_network_that_cant_be_changed_stays() {
