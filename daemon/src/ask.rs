@@ -6,12 +6,15 @@ use crate::show;
 use anyhow::{Context as _, Result, bail};
 use std::io::{BufRead as _, BufReader, ErrorKind, IsTerminal as _, Write as _};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
+/// Whatever is to be done: that somebody is there is answered within so much time, by a daemon.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// A daemon that answers.
-pub struct Daemon(BufReader<UnixStream>);
+pub struct Daemon(BufReader<UnixStream>, PathBuf);
 
 impl Daemon {
     pub fn at(path: &Path) -> Result<Daemon> {
@@ -29,23 +32,43 @@ impl Daemon {
             }
             Err(error) => return Err(error).with_context(|| format!("{shown} can't be reached")),
         };
-        Ok(Daemon(BufReader::new(socket)))
+        socket.set_read_timeout(Some(PATIENCE))?;
+        Ok(Daemon(BufReader::new(socket), path.to_owned()))
     }
 
     fn ask(&mut self, request: &Request) -> Result<Answer> {
-        let line = serde_json::to_string(request)? + "\n";
-        self.0.get_mut().write_all(line.as_bytes()).context("the daemon takes no request")?;
-        let mut answer = String::new();
-        if self.0.read_line(&mut answer).context("the daemon doesn't answer")? == 0 {
-            bail!("the daemon ended before it answered");
-        }
+        let answer = self.line(request)?;
         serde_json::from_str(&answer).context("the daemon's answer can't be understood")
     }
 
-    /// Has it do something.
+    fn line(&mut self, request: &Request) -> Result<String> {
+        let line = serde_json::to_string(request)? + "\n";
+        self.0.get_mut().write_all(line.as_bytes()).context("the daemon takes no request")?;
+        let mut answer = String::new();
+        match self.0.read_line(&mut answer) {
+            Ok(0) => bail!("the daemon ended before it answered"),
+            Ok(_) => Ok(answer),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => bail!(
+                "{} doesn't answer within {} seconds: it is no daemon's control socket, or its \
+                 daemon is stopped",
+                self.1.display(),
+                PATIENCE.as_secs()
+            ),
+            Err(error) => Err(error).context("the daemon doesn't answer"),
+        }
+    }
+
+    /// Has it do something, which may take long: a server is waited for, or changes before it.
     pub fn tell(&mut self, request: &Request) -> Result<()> {
+        // Whatever it says, it is one.
+        self.line(&Request::List)?;
+        self.0.get_ref().set_read_timeout(None)?;
         match self.ask(request)? {
             Answer::Failed(what) => bail!("{}", what.join("\nexitless-io: ")),
+            Answer::Noted(what) => {
+                what.iter().for_each(|what| eprintln!("exitless-io: {what}"));
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -54,7 +77,9 @@ impl Daemon {
         match self.ask(&Request::List)? {
             Answer::Report(report) => Ok(report),
             Answer::Failed(what) => bail!("{}", what.join("\nexitless-io: ")),
-            Answer::Done | Answer::Letter(_) => bail!("the daemon's answer can't be understood"),
+            Answer::Done | Answer::Noted(_) | Answer::Letter(_) => {
+                bail!("the daemon's answer can't be understood")
+            }
         }
     }
 

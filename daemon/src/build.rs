@@ -101,13 +101,22 @@ pub fn device(
     rings: &mut Rings,
     switches: &mut Vec<Named>,
 ) -> Result<Device> {
-    let (kind, front_ends) = match entry {
-        Entry::Disk(disk) => {
-            (Kind::Disk(open(disk, data, &mut rings.controllers)?), disk.front_ends)
-        }
-        Entry::Network(network) => (Kind::Port(port(network, rings, switches)?), 1),
+    Ok(named(
+        entry,
+        match entry {
+            Entry::Disk(disk) => Kind::Disk(open(disk, data, &mut rings.controllers)?),
+            Entry::Network(network) => Kind::Port(port(network, rings, switches)?),
+        },
+    ))
+}
+
+/// A device of this kind that nobody has used.
+pub fn named(entry: &Entry, kind: Kind) -> Device {
+    let front_ends = match entry {
+        Entry::Disk(disk) => disk.front_ends,
+        Entry::Network(_) => 1,
     };
-    Ok(Device {
+    Device {
         name: entry.name().to_owned(),
         kind,
         limits: entry.limits(),
@@ -116,7 +125,7 @@ pub fn device(
         connections: 0,
         gone: Counts::default(),
         unclosed: Unclosed::default(),
-    })
+    }
 }
 
 /// Makes the door: of a socket that was handed over; of `made`, which another process made; or a
@@ -149,8 +158,8 @@ pub fn uplink(
 fn open(disk: &config::Disk, data: Option<Data>, controllers: &mut Controllers) -> Result<Disk> {
     let config::Disk { queues, read_only, packed, serial, .. } = disk;
     let opened = match (&disk.backing, data) {
-        (Backing::File { path, page_cache }, None) => {
-            let access = Access { read_only: *read_only, page_cache: *page_cache };
+        (Backing::File { path, page_cache, raw }, None) => {
+            let access = Access { read_only: *read_only, page_cache: *page_cache, raw: *raw };
             Disk::file(path, access, *queues)?
         }
         (Backing::File { path, .. }, Some(data)) => {

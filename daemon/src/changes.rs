@@ -16,33 +16,73 @@ use anyhow::{Context as _, Result};
 use rustix::fd::OwnedFd;
 use std::path::Path;
 
+/// What becomes of a plan.
+#[derive(Default)]
+pub struct Kept {
+    /// What is to be opened; with a device that had to be removed for it.
+    pub devices: Vec<(Entry, Option<Entry>)>,
+    pub done: Vec<String>,
+    pub failed: Vec<String>,
+}
+
 impl Home {
-    /// Goes on with what a plan says, and with nothing else: what of it isn't served yet.
-    pub fn keep(&mut self, plan: &Plan) -> Vec<Entry> {
+    /// Goes on with what a plan says, and with nothing else: what of it isn't served yet, or is to
+    /// be served otherwise. Those are served on until what comes instead is there; but for those
+    /// that keep it from being opened.
+    pub fn keep(&mut self, plan: &Plan) -> Kept {
         let wanted = Entry::of(plan);
         let there: Vec<_> = self.known.iter().map(|known| known.entry.clone()).collect();
+        let (mut kept, mut changed) = (Kept::default(), Vec::new());
         for old in there {
-            let new = wanted.iter().find(|new| new.name() == old.name());
-            match new.filter(|new| new.is_like(&old)) {
-                Some(new) => self.set_limits(new),
-                None => drop(self.remove(old.name())),
+            match wanted.iter().find(|new| new.name() == old.name()) {
+                Some(new) if new.is_like(&old) => self.set_limits(new),
+                Some(new) => changed.push((old, new)),
+                None => {
+                    self.remove(old.name());
+                    kept.done.push(format!("`{}` was removed", old.name()));
+                }
             }
         }
-        let missing = |entry: &&Entry| !self.known.iter().any(|known| known.entry == **entry);
-        wanted.iter().filter(missing).cloned().collect()
+        for (old, new) in &changed {
+            let name = old.name();
+            let is_awaited = changed.iter().any(|(_, new)| new.awaits(old));
+            if is_awaited && matches!(old, Entry::Disk(disk) if disk.is_in_memory()) {
+                kept.failed.push(format!(
+                    "`{name}` stays as it was: its content would be lost, as another device takes \
+                     its socket at once; do it by two reloads"
+                ));
+                continue;
+            }
+            if is_awaited {
+                self.remove(name);
+            }
+            let before = is_awaited.then(|| old.clone());
+            kept.devices.push(((*new).clone(), before));
+        }
+        let is_new = |new: &&Entry| !changed.iter().any(|(old, _)| old.name() == new.name());
+        let missing = |entry: &&Entry| self.served(entry.name()).is_none();
+        let added = wanted.iter().filter(is_new).filter(missing);
+        kept.devices.extend(added.map(|new| (new.clone(), None)));
+        kept
     }
 
     /// Takes the ways out from switches that a plan doesn't say, and gives those that are missing.
-    /// One that is the same goes on, unless its TAP or interface was removed.
-    pub fn keep_uplinks(&mut self, plan: &Plan) -> Vec<config::Uplink> {
+    /// One that is the same goes on, unless its TAP or interface was removed. With those that are
+    /// missing comes what the switch had before.
+    pub fn keep_uplinks(&mut self, plan: &Plan) -> Vec<(config::Uplink, Option<config::Uplink>)> {
         let uplinks = self.rings.served.uplinks.iter();
         let old = uplinks.filter(|(_, own)| own.is_gone() || !plan.uplinks.contains(own.asked()));
-        let old: Vec<usize> = old.map(|(place, _)| place).collect();
-        old.into_iter().for_each(|place| self.remove_uplink(place));
+        let old: Vec<_> = old.map(|(place, own)| (place, own.asked().clone())).collect();
+        old.iter().for_each(|(place, _)| self.remove_uplink(*place));
+        let before = |asked: &config::Uplink| {
+            let mut old = old.iter().map(|(_, old)| old);
+            old.find(|old| old.switch == asked.switch && *old != asked).cloned()
+        };
         let is_there = |asked: &config::Uplink| {
             self.rings.served.uplinks.iter().any(|(_, own)| own.asked() == asked)
         };
-        plan.uplinks.iter().filter(|asked| !is_there(asked)).cloned().collect()
+        let missing = plan.uplinks.iter().filter(|asked| !is_there(asked));
+        missing.map(|asked| (asked.clone(), before(asked))).collect()
     }
 
     /// Gives a switch its way out, which another program or process may have opened.
@@ -142,6 +182,18 @@ impl Home {
             return Err(vec![format!("{name}: there is such a device already; remove it first")]);
         }
         let entries = Entry::of(&plan);
+        for (entry, known) in entries
+            .iter()
+            .flat_map(|entry| self.known.iter().map(move |known| (entry, &known.entry)))
+        {
+            let (name, other) = (entry.name(), known.name());
+            if entry.way() == known.way() {
+                return Err(vec![format!("{name}: its socket is that of `{other}`")]);
+            }
+            if entry.is_kept_from_file_of(known) {
+                return Err(vec![format!("{name}: its file is that of `{other}`, and written")]);
+            }
+        }
         if entries.is_empty() {
             let shown = file.display();
             let said = format!("{shown} has no device; give it one, such as [disk.web]");

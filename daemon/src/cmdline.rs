@@ -30,7 +30,7 @@ The file says, one table for each device:
   file = \"web.img\"          # or nbd = \"nbd://HOST:PORT/EXPORT\", ram = \"1G\", null = \"1T\"
   socket = \"web.sock\"       # or connect = \"…\", a front end's socket
   queues = 2                # all below may be left out
-  read_only = true
+  # read_only = true
   serial = \"web\"
   front_ends = 1
   # timeout = \"300s\"        # nbd: a server that is silent for so long while it is asked is lost
@@ -39,9 +39,10 @@ The file says, one table for each device:
   # offset = \"8G\"           # nvme: the disk's part of it begins there,
   # size = \"8G\"             # and has so many bytes
   # page_cache = true       # a file: whole pages don't go around the page cache
+  # raw = true              # a file that looks like a qcow2 or other image is served as it is
   packed = false            # true: packed rings are offered, too
   weight = 100              # its part of the thread under load
-  limit = { iops = 20000, rate = \"100M/s\", burst = \"100ms\" }
+  # limit = { iops = 20000, rate = \"100M/s\", burst = \"100ms\" }
 
   [network.web-lan]         # no two devices have the same name
   socket = \"net.sock\"
@@ -171,8 +172,11 @@ pub struct DiskArguments {
     #[arg(long)]
     read_only: bool,
     /// A file is read and written through the page cache. Without, whole pages go around it.
-    #[arg(long, requires = "file")]
+    #[arg(long)]
     page_cache: bool,
+    /// A file that looks like an image of another program's, such as qcow2, is served as it is.
+    #[arg(long)]
+    raw: bool,
     /// Offer packed rings, too.
     #[arg(long)]
     packed: bool,
@@ -277,7 +281,9 @@ impl DiskArguments {
         let backing = match (*null, *ram, file.clone(), nbd.clone(), nvme.clone()) {
             (Some(bytes), ..) => Backing::Null(bytes),
             (_, Some(bytes), ..) => Backing::Ram(bytes),
-            (_, _, Some(path), ..) => Backing::File { path, page_cache: self.page_cache },
+            (_, _, Some(path), ..) => {
+                Backing::File { path, page_cache: self.page_cache, raw: self.raw }
+            }
             (_, _, _, Some(uri), _) => Backing::Nbd(self.server.server(&uri)?),
             (.., Some(address)) => {
                 let Part { offset, size } = self.part;
@@ -285,6 +291,11 @@ impl DiskArguments {
             }
             _ => bail!("say what keeps the disk: --null, --ram, --file, --nbd or --nvme"),
         };
+        for (option, is_said) in [("--page-cache", self.page_cache), ("--raw", self.raw)] {
+            if is_said && !matches!(backing, Backing::File { .. }) {
+                bail!("{option} is for --file alone; leave it out");
+            }
+        }
         let way = match (self.door.socket.clone(), self.door.connect.clone()) {
             (Some(path), _) => Way::Socket(path),
             (_, Some(path)) => Way::Connect(path),

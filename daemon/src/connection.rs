@@ -425,7 +425,15 @@ impl Connection {
         };
         let guest = |user| {
             let found = self.session.guest_address(user);
-            found.with_context(|| format!("ring {ring} lies at {user:#x}, where no memory is"))
+            found.with_context(|| {
+                let hint = match self.session.regions() {
+                    [] => {
+                        "; the front end shares no memory: QEMU needs memory-backend-memfd,share=on"
+                    }
+                    _ => "",
+                };
+                format!("ring {ring} lies at {user:#x}, where no memory is{hint}")
+            })
         };
         let layout = Layout {
             size: said.size,

@@ -39,6 +39,8 @@ pub enum Request {
 #[serde(rename_all = "lowercase")]
 pub enum Answer {
     Done,
+    /// It is done, and this is to be known.
+    Noted(Vec<String>),
     /// What failed: sentences.
     Failed(Vec<String>),
     Report(Report),

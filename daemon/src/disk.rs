@@ -12,7 +12,7 @@ use std::fmt;
 use std::path::Path;
 use window::ALIGNMENT;
 
-use crate::config::{Backing, Server};
+use crate::config::{self, Backing, Server};
 use crate::storage::{Access, FileStore, NbdStore, NvmeDisk, Opened, Reached, Store, open};
 
 /// Sectors of a discard or write-zeroes request at most: 1 GiB, done piece by piece.
@@ -162,10 +162,22 @@ impl Disk {
     /// The same, and a guest may read this serial number of it: 20 bytes at most; with packed rings
     /// or without.
     pub fn with(self, serial: &str, packed: bool) -> Result<Disk> {
-        let mut bytes = [0; SERIAL_BYTES];
-        bytes.iter_mut().zip(serial.bytes()).for_each(|(to, from)| *to = from);
-        let parameters = Parameters { serial: bytes, packed, ..*self.config.parameters() };
+        let serial = serial_bytes(serial);
+        let parameters = Parameters { serial, packed, ..*self.config.parameters() };
         Ok(Disk { config: Config::new(parameters)?, ..self })
+    }
+
+    /// Its configuration if it were served as this says, which has the same data.
+    pub fn config_as(&self, asked: &config::Disk) -> Result<Config> {
+        let config::Disk { queues, read_only, packed, .. } = *asked;
+        let serial = serial_bytes(&asked.serial);
+        let own = *self.config.parameters();
+        Ok(Config::new(Parameters { queues, read_only, packed, serial, ..own })?)
+    }
+
+    /// The same data behind this configuration. No ring has it any more.
+    pub fn with_config(self, config: Config) -> Disk {
+        Disk { config, is_asked: false, awaited_by: Vec::new(), ..self }
     }
 
     fn new(name: String, bytes: u64, queues: u16, read_only: bool, store: Store) -> Result<Disk> {
@@ -215,8 +227,8 @@ impl Disk {
 /// In a sentence.
 pub fn opened(backing: &Backing, read_only: bool) -> Result<Option<Data>> {
     match backing {
-        Backing::File { path, page_cache } => {
-            let access = Access { read_only, page_cache: *page_cache };
+        Backing::File { path, page_cache, raw } => {
+            let access = Access { read_only, page_cache: *page_cache, raw: *raw };
             let Opened { file, direct, size, .. } = open(path, access)?;
             let files = [Some(file), direct.map(|(file, ..)| file)];
             let files = files.into_iter().flatten().map(OwnedFd::from).collect();
@@ -233,6 +245,12 @@ pub fn opened(backing: &Backing, read_only: bool) -> Result<Option<Data>> {
         }
         Backing::Nvme(_) | Backing::Ram(_) | Backing::Null(_) => Ok(None),
     }
+}
+
+fn serial_bytes(serial: &str) -> [u8; SERIAL_BYTES] {
+    let mut bytes = [0; SERIAL_BYTES];
+    bytes.iter_mut().zip(serial.bytes()).for_each(|(to, from)| *to = from);
+    bytes
 }
 
 fn nbd_data(nbd: &NbdStore, confined: Option<&Server>) -> Result<Data> {

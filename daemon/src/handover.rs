@@ -41,6 +41,8 @@ use vhost_user::Header;
 
 /// How long one program waits for the other, all in all.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// After so many seconds without an answer that is said.
+const SILENT: i64 = 5;
 /// How long the one that comes changes rings at most: well before the one that goes gives up, which
 /// goes on with them then.
 const HURRY: Duration = Duration::from_secs(15);
@@ -195,6 +197,12 @@ pub fn take(control: &Path, no_sandbox: bool) -> Result<()> {
     let mut passing = Passing::new(&socket, 2 * PATIENCE);
     let asked = Asked { version: VERSION, process: std::process::id() };
     passing.say(&(serde_json::to_string(&Request::Upgrade(asked))? + "\n"))?;
+    if passing.is_silent(SILENT) {
+        eprintln!(
+            "exitless-io: {shown} doesn't answer within {SILENT} seconds: it is no daemon's \
+             control socket, its daemon is stopped, or has much to hold; it is waited for"
+        );
+    }
     let answer = passing.hear()?;
     let letter = match serde_json::from_str(&answer) {
         Ok(Answer::Letter(letter)) => letter,

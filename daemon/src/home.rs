@@ -106,21 +106,23 @@ impl Home {
 
     /// A device less: its connections end. Its socket, if that is systemd's.
     pub fn remove_device(&mut self, device: usize) -> Option<UnixListener> {
-        let mut handed = None;
+        let (_, door) = self.take_device(device)?;
+        door.close();
+        door.into_handed()
+    }
+
+    /// The same, with its door, which stays as it is.
+    pub fn take_device(&mut self, device: usize) -> Option<(Device, Door)> {
         let own = self.connections.iter().filter(|(_, one)| one.device == device);
         let own: Vec<_> = own.map(|(place, _)| place).collect();
-        if let Some(door) = self.doors.get_mut(device).and_then(Option::take) {
-            door.listener().into_iter().for_each(|listener| self.waits.remove(listener));
-            door.close();
-            handed = door.into_handed();
-        }
-        let why = || Error::msg("the device was removed");
+        let door = self.doors.get_mut(device).and_then(Option::take)?;
+        door.listener().into_iter().for_each(|listener| self.waits.remove(listener));
+        let why = || Error::msg("the device was removed or has changed");
         own.into_iter().for_each(|place| self.end_now(place, Gone(Some(why()))));
         if let Some(Device { kind: Kind::Disk(disk), .. }) = self.rings.served.devices.get(device) {
             disk.store.ended().into_iter().for_each(|ended| self.waits.remove(ended));
         }
-        self.rings.remove_device(device);
-        handed
+        Some((self.rings.remove_device(device)?, door))
     }
 
     /// Listens at a device's door if it may have one more front end.

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `main`, `cmdline` | the command line |
 //! | `config` | `io.toml` |
-//! | `home`, `changes` | the loop; devices that come and go |
+//! | `home`, `changes`, `instead` | the loop; devices that come, change and go |
 //! | `pending`, `opener` | changes that take a while, and the process that opens what they need |
 //! | `text` | a text that one process hands to another |
 //! | `build`, `device`, `disk` | what is served, and what a disk's data is kept by |
@@ -40,6 +40,7 @@ mod foreign;
 mod handover;
 mod home;
 mod inflight;
+mod instead;
 mod later;
 mod letter;
 mod listen;

@@ -20,7 +20,7 @@ use crate::letter::Told;
 use crate::sandbox::{self, Folders};
 use crate::text;
 use crate::uplink;
-use anyhow::{Context as _, Error, Result, bail};
+use anyhow::{Context as _, Error, Result, anyhow, bail};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{
@@ -30,10 +30,11 @@ use rustix::net::{
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::io::{IoSlice, IoSliceMut};
+use std::collections::BTreeSet;
+use std::io::{ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -48,8 +49,9 @@ const DESCRIPTORS: usize = 16;
 pub enum Wanted {
     /// What this file says.
     Text(PathBuf),
-    /// What this device takes; with `listens`, a socket at which it listens, too.
-    Device { entry: Box<Entry>, listens: bool },
+    /// What this device takes; with `listens`, a socket at which it listens, too; without `opens`,
+    /// nothing of its data, which is there.
+    Device { entry: Box<Entry>, listens: bool, opens: bool },
     /// A switch's way out.
     Uplink(Uplink),
 }
@@ -129,14 +131,16 @@ pub fn run() -> Result<()> {
     let Some((folders, _)) = first.context("a daemon starts this by itself")? else {
         return Ok(());
     };
-    let confined = folders.map_or(Ok(()), |folders| sandbox::enter_opener(&folders));
+    let confined = folders.as_ref().map_or(Ok(()), sandbox::enter_opener);
     match confined {
         Ok(()) => say(&socket, &Found::Ready, &[])?,
         Err(error) => return say(&socket, &Found::Failed(format!("{error:#}")), &[]),
     }
     while let Some((wanted, _)) = hear(&socket, RecvFlags::empty())? {
         let mut door = None;
+        let outside = folders.as_ref().and_then(|folders| outside(&wanted, folders));
         let (found, with) = find(wanted, &mut door)
+            .map_err(|error| explained(error, outside))
             .unwrap_or_else(|error| (Found::Failed(format!("{error:#}")), Vec::new()));
         let with: Vec<_> = with.iter().map(AsFd::as_fd).collect();
         let told = tell(&socket, found, &with);
@@ -160,6 +164,31 @@ fn tell(socket: &OwnedFd, found: Found, with: &[BorrowedFd<'_>]) -> Result<bool>
     Ok(false)
 }
 
+/// The folder of what is wanted, if Landlock lets nothing be opened or made there.
+fn outside(wanted: &Wanted, folders: &Folders) -> Option<PathBuf> {
+    let Wanted::Device { entry, listens, .. } = wanted else { return None };
+    let socket = Some(entry.way().path()).filter(|_| *listens);
+    let of = |path: Option<&Path>, among: &BTreeSet<PathBuf>| {
+        let own = sandbox::folder(path?);
+        (!among.iter().any(|folder| own.starts_with(folder))).then_some(own)
+    };
+    of(socket, &folders.sockets).or_else(|| of(entry.file(), &folders.write))
+}
+
+/// A refusal that has its reason there says what helps.
+fn explained(error: Error, outside: Option<PathBuf>) -> Error {
+    let kinds = error.chain().filter_map(|cause| cause.downcast_ref::<std::io::Error>());
+    let is_refused = kinds.into_iter().any(|cause| cause.kind() == ErrorKind::PermissionDenied);
+    match outside.filter(|_| is_refused) {
+        None => error,
+        Some(folder) => anyhow!(
+            "{error:#}; what is opened later has to be in a folder that the file named when the \
+             daemon was started: add {} to `paths` of [host], and restart it",
+            folder.display()
+        ),
+    }
+}
+
 fn find(wanted: Wanted, made: &mut Option<Door>) -> Result<(Found, Vec<OwnedFd>)> {
     match wanted {
         Wanted::Text(path) => {
@@ -168,15 +197,15 @@ fn find(wanted: Wanted, made: &mut Option<Door>) -> Result<(Found, Vec<OwnedFd>)
             Ok((Found::Text, vec![text::given(&text)?]))
         }
         Wanted::Uplink(asked) => Ok((Found::Uplink, vec![uplink::opened(&asked)?])),
-        Wanted::Device { entry, listens } => {
+        Wanted::Device { entry, listens, opens } => {
             let mut with = Vec::new();
             if let (Way::Socket(path), true) = (entry.way(), listens) {
                 let door = made.insert(Door::listen(path)?);
                 with.extend(door.listener().map(|one| one.try_clone_to_owned()).transpose()?);
             }
             let data = match &*entry {
-                Entry::Disk(disk) => disk::opened(&disk.backing, disk.read_only)?,
-                Entry::Network(_) => None,
+                Entry::Disk(disk) if opens => disk::opened(&disk.backing, disk.read_only)?,
+                Entry::Disk(_) | Entry::Network(_) => None,
             };
             let told = data.as_ref().map(Told::of);
             data.into_iter().for_each(|data| with.extend(data.files));

@@ -96,6 +96,13 @@ impl<'a> Passing<'a> {
         }
     }
 
+    /// Does the other side say nothing for so many seconds?
+    pub fn is_silent(&self, seconds: i64) -> bool {
+        let mut waits = [PollFd::new(self.socket, PollFlags::IN)];
+        self.bytes.is_empty()
+            && poll(&mut waits, Some(&Timespec { tv_sec: seconds, tv_nsec: 0 })) == Ok(0)
+    }
+
     /// So many descriptors, in order.
     ///
     /// # Errors

@@ -6,7 +6,7 @@
 
 use crate::build::{self, Entry};
 use crate::clients;
-use crate::config::{self, Out, Plan, Way};
+use crate::config::{self, Host, Out, Plan, Way};
 use crate::control::{Answer, Request};
 use crate::disk::Data;
 use crate::home::Home;
@@ -15,7 +15,7 @@ use crate::text;
 use crate::waits::Source;
 use anyhow::{Context as _, Result, bail};
 use std::collections::VecDeque;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Bytes of a file that is read again.
 const LONGEST_TEXT: u64 = 64 << 20;
@@ -32,15 +32,35 @@ pub enum Origin {
 enum Need {
     /// The file, to be read again.
     Text,
-    Device(Box<Entry>),
-    Uplink(config::Uplink),
+    Device(Box<Entry>, Before),
+    /// A way out; and the one before, which comes again if it can't be had.
+    Uplink(config::Uplink, Option<config::Uplink>),
+}
+
+/// What there was of a device before.
+enum Before {
+    /// What is served still, or nothing.
+    AsItIs,
+    /// This, which had to be removed first: it comes again if the new one can't be had.
+    Removed(Box<Entry>),
+    /// The new one couldn't be had.
+    Comes,
 }
 
 struct Change {
     origin: Origin,
     /// The first one was asked for.
     needs: VecDeque<Need>,
+    /// Sentences.
     failed: Vec<String>,
+    done: Vec<String>,
+    noted: Vec<String>,
+}
+
+impl Change {
+    fn new(origin: Origin, needs: VecDeque<Need>, failed: Vec<String>) -> Change {
+        Change { origin, needs, failed, done: Vec::new(), noted: Vec::new() }
+    }
 }
 
 /// All of them.
@@ -74,7 +94,7 @@ impl Home {
         if let Request::Upgrade(_) = request {
             let failed = self.begin(origin, request).err().unwrap_or_default();
             if !self.is_given {
-                self.tell(Change { origin, needs: VecDeque::new(), failed });
+                self.tell(Change::new(origin, VecDeque::new(), failed));
             }
             return;
         }
@@ -133,7 +153,7 @@ impl Home {
             Ok(needs) => (needs.into(), Vec::new()),
             Err(failed) => (VecDeque::new(), failed),
         };
-        self.pending.now = Some(Change { origin, needs, failed });
+        self.pending.now = Some(Change::new(origin, needs, failed));
         self.ask_for_next();
     }
 
@@ -156,13 +176,16 @@ impl Home {
     fn wanted(&self, need: &Need) -> Result<Wanted> {
         Ok(match need {
             Need::Text => Wanted::Text(self.file.clone().context("there is no file")?),
-            Need::Uplink(asked) => Wanted::Uplink(asked.clone()),
-            Need::Device(entry) => {
+            Need::Uplink(asked, _) => Wanted::Uplink(asked.clone()),
+            Need::Device(entry, _) => {
+                let there = self.served(entry.name());
                 let listens = match entry.way() {
+                    _ if there.is_some_and(|there| there.way() == entry.way()) => false,
                     Way::Socket(path) => !self.handed.has(&self.folder.join(path)),
                     Way::Connect(_) => false,
                 };
-                Wanted::Device { entry: entry.clone(), listens }
+                let opens = !there.is_some_and(|there| entry.keeps_data_of(there));
+                Wanted::Device { entry: entry.clone(), listens, opens }
             }
         })
     }
@@ -193,12 +216,13 @@ impl Home {
         let Some(need) = self.pending.now.as_mut().and_then(|now| now.needs.pop_front()) else {
             return;
         };
-        let (more, failed) = match need {
-            Need::Text => match found.and_then(|found| self.read_again(found)) {
-                Ok(more) => more,
-                Err(error) => (Vec::new(), vec![format!("{error:#}")]),
-            },
-            Need::Uplink(asked) => {
+        match need {
+            Need::Text => {
+                if let Err(error) = found.and_then(|found| self.read_again(found)) {
+                    self.note(|now| now.failed.push(format!("{error:#}")));
+                }
+            }
+            Need::Uplink(asked, before) => {
                 let found = found.and_then(|(found, with)| Ok((found, with?)));
                 let found = found.with_context(|| format!("uplink of {}", asked.switch));
                 let added =
@@ -206,23 +230,58 @@ impl Home {
                         (Found::Uplink, Some(out)) => self.add_uplink(&asked, Some(out)),
                         _ => bail!("the process that opens files can't be understood"),
                     });
-                (Vec::new(), added.err().map(|error| format!("{error:#}")).into_iter().collect())
+                self.note(|now| match added {
+                    Ok(()) => {
+                        now.done.push(format!("uplink of {}: {} is there", asked.switch, asked.out))
+                    }
+                    Err(error) => {
+                        now.failed.push(format!("{error:#}"));
+                        let before = before.map(|before| Need::Uplink(before, None));
+                        before.into_iter().for_each(|before| now.needs.push_front(before));
+                    }
+                });
             }
-            Need::Device(entry) => {
+            Need::Device(entry, before) => {
                 let name = entry.name().to_owned();
+                let was = self.served(&name).is_some();
                 let added = found.and_then(|found| self.add_opened(*entry, found));
-                let failed = added.err().map(|error| format!("{name}: {error:#}"));
-                (Vec::new(), failed.into_iter().collect())
+                let is = self.served(&name).is_some();
+                self.note(|now| match (added, before) {
+                    (Ok(()), Before::AsItIs) if !was => {
+                        now.done.push(format!("`{name}` was added"));
+                    }
+                    (Ok(()), Before::AsItIs | Before::Removed(_)) => {
+                        now.done.push(format!("`{name}` was changed"));
+                    }
+                    (Ok(()), Before::Comes) => {
+                        now.done.push(format!("`{name}` is served as it was"));
+                    }
+                    (Err(error), Before::Removed(old)) => {
+                        now.failed.push(format!("`{name}` isn't changed: {error:#}"));
+                        now.needs.push_front(Need::Device(old, Before::Comes));
+                    }
+                    (Err(error), Before::AsItIs) if is => {
+                        now.failed.push(format!("`{name}` stays as it was: {error:#}"));
+                    }
+                    (Err(error), Before::AsItIs) if !was => {
+                        now.failed.push(format!("{name}: {error:#}"));
+                    }
+                    (Err(error), _) => {
+                        now.failed.push(format!("`{name}` is served no more: {error:#}"));
+                    }
+                });
             }
-        };
-        if let Some(change) = &mut self.pending.now {
-            change.needs.extend(more);
-            change.failed.extend(failed);
+        }
+    }
+
+    fn note(&mut self, what: impl FnOnce(&mut Change)) {
+        if let Some(now) = &mut self.pending.now {
+            what(now);
         }
     }
 
     /// The file's text has come: what is new in it, and what is wrong.
-    fn read_again(&mut self, found: Given) -> Result<(Vec<Need>, Vec<String>)> {
+    fn read_again(&mut self, found: Given) -> Result<()> {
         let file = self.file.clone().context("there is no file")?;
         let (Found::Text, Some(text)) = (found.0, found.1?.into_iter().next()) else {
             bail!("{} didn't come", file.display());
@@ -231,16 +290,53 @@ impl Home {
         let read = text::taken(text, LONGEST_TEXT);
         let read = read.with_context(|| format!("{shown} can't be read"))?;
         let read = String::from_utf8(read).with_context(|| format!("{shown} isn't text"))?;
-        Ok(match config::parse(&file, &read) {
-            Ok(plan) if !self.refused(&plan).is_empty() => (Vec::new(), self.refused(&plan)),
+        let plan = config::parse(&file, &read);
+        let plan = plan.map_err(|wrong| wrong.iter().map(ToString::to_string).collect());
+        let refused = |plan: Plan| match self.refused(&plan) {
+            refused if refused.is_empty() => Ok(plan),
+            refused => Err(refused),
+        };
+        let plan: Result<Plan, Vec<String>> = plan.and_then(refused);
+        match plan {
             Ok(plan) => {
+                let uplinks = self.keep_uplinks(&plan).into_iter();
                 let mut needs: Vec<_> =
-                    self.keep_uplinks(&plan).into_iter().map(Need::Uplink).collect();
-                needs.extend(devices(self.keep(&plan)));
-                (needs, Vec::new())
+                    uplinks.map(|(asked, before)| Need::Uplink(asked, before)).collect();
+                let kept = self.keep(&plan);
+                needs.extend(kept.devices.into_iter().map(|(entry, before)| {
+                    let before = before.map(Box::new);
+                    let before = before.map_or(Before::AsItIs, Before::Removed);
+                    Need::Device(Box::new(entry), before)
+                }));
+                let noted = self.at_a_restart(&plan.host);
+                self.note(|now| {
+                    now.needs.extend(needs);
+                    now.done.extend(kept.done);
+                    now.failed.extend(kept.failed);
+                    now.noted.extend(noted);
+                });
             }
-            Err(wrong) => (Vec::new(), wrong.iter().map(ToString::to_string).collect()),
-        })
+            Err(wrong) => self.note(|now| now.failed.extend(wrong)),
+        }
+        Ok(())
+    }
+
+    /// What of `[host]` isn't so yet: sockets and rights are made at the start.
+    fn at_a_restart(&self, host: &Host) -> Vec<String> {
+        let [control, metrics] = self.clients.desks().map(|desk| desk.map(|(path, _)| path));
+        let folders = self.sandbox.iter().flat_map(|_| &host.paths);
+        let has =
+            |path: &PathBuf| self.sandbox.as_ref().is_some_and(|own| own.write.contains(path));
+        let mut folders = folders.filter(|path| !has(path));
+        [
+            ("control", control != host.control.as_deref()),
+            ("metrics", metrics != host.metrics.as_deref()),
+            ("paths", folders.next().is_some()),
+        ]
+        .into_iter()
+        .filter(|(_, is_new)| *is_new)
+        .map(|(key, _)| format!("`{key}` of [host] takes effect when the daemon is restarted"))
+        .collect()
     }
 
     /// What of a plan can't be done at all: then none of it is.
@@ -264,8 +360,12 @@ impl Home {
         let mut with = with.inspect_err(|_| leave_nothing(&entry, listens))?.into_iter();
         let mut next = || with.next().context("a descriptor didn't come along");
         let listener = if listens { Some(next()?) } else { None };
-        let door = build::door(entry.way(), &self.folder, &mut self.handed, listener)?;
         let data: Result<Option<Data>> = data.map(|told| told.with(&mut next)).transpose();
+        if self.served(entry.name()).is_some() {
+            let data = data.inspect_err(|_| leave_nothing(&entry, listens))?;
+            return self.replace(entry, listener, data);
+        }
+        let door = build::door(entry.way(), &self.folder, &mut self.handed, listener)?;
         match data {
             Ok(data) => self.add_with(entry, door, data),
             Err(error) => {
@@ -279,7 +379,7 @@ impl Home {
     pub fn end_changing(&mut self) {
         let now = self.pending.now.take();
         let need = now.and_then(|mut now| now.needs.pop_front());
-        let Some((Need::Device(entry), opener)) = need.zip(self.pending.opener.take()) else {
+        let Some((Need::Device(entry, _), opener)) = need.zip(self.pending.opener.take()) else {
             return;
         };
         // The socket is closed after its file is gone, so nobody takes the file for left over.
@@ -289,14 +389,25 @@ impl Home {
     }
 
     fn tell(&mut self, change: Change) {
-        let Change { origin, failed, .. } = change;
+        let Change { origin, mut failed, done, noted, .. } = change;
+        let is_done = failed.is_empty();
+        // Of what failed in part it is said what was done.
+        failed.extend(done.into_iter().filter(|_| !is_done).chain(noted));
         match origin {
-            Origin::Client(place) if failed.is_empty() => clients::tell(self, place, &Answer::Done),
-            Origin::Client(place) => clients::tell(self, place, &Answer::Failed(failed)),
-            Origin::Signal if failed.is_empty() => {
-                eprintln!("exitless-io: the file was read again")
+            Origin::Client(place) => {
+                let answer = match (is_done, failed.is_empty()) {
+                    (true, true) => Answer::Done,
+                    (true, false) => Answer::Noted(failed),
+                    (false, _) => Answer::Failed(failed),
+                };
+                clients::tell(self, place, &answer);
             }
-            Origin::Signal => failed.iter().for_each(|what| eprintln!("exitless-io: {what}")),
+            Origin::Signal => {
+                failed.iter().for_each(|what| eprintln!("exitless-io: {what}"));
+                if is_done {
+                    eprintln!("exitless-io: the file was read again");
+                }
+            }
         }
     }
 }
@@ -309,5 +420,6 @@ fn leave_nothing(entry: &Entry, listens: bool) {
 }
 
 fn devices(entries: Vec<Entry>) -> Vec<Need> {
-    entries.into_iter().map(Box::new).map(Need::Device).collect()
+    let need = |entry| Need::Device(Box::new(entry), Before::AsItIs);
+    entries.into_iter().map(need).collect()
 }

@@ -184,12 +184,14 @@ impl Rings {
     }
 
     /// A device less, whose rings are gone.
-    pub fn remove_device(&mut self, place: usize) {
-        if let Some(Device { kind: Kind::Port(port), .. }) = self.served.devices.try_remove(place)
+    pub fn remove_device(&mut self, place: usize) -> Option<Device> {
+        let device = self.served.devices.try_remove(place)?;
+        if let Kind::Port(port) = &device.kind
             && let Some(switch) = self.served.switches.get_mut(port.switch)
         {
             switch.remove(port.number);
         }
+        Some(device)
     }
 
     /// A ring more, of this device and connection: its place.

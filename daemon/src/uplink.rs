@@ -6,12 +6,14 @@
 //! the switch has checked what a guest asks for, checks what comes, and does what a guest can't.
 
 use crate::config::{self, Out};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use daemon_os::{FRAMES, Mapping, Outgoing, Packets};
 use net::header::HEADER_BYTES;
 use net::{Finish, LONG_UPLINK_MEMORY, MAX_FRAME, PortNumber, Switch};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, read, write};
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 /// Frames that are taken from a TAP in one look.
 const FROM_TAP: u32 = 32;
@@ -161,6 +163,14 @@ impl Uplink {
 pub fn opened(asked: &config::Uplink) -> Result<OwnedFd> {
     match &asked.out {
         Out::Tap(name) => {
+            // Who may make one would make one that leads nowhere, of a name that is mistyped.
+            let flags = SocketFlags::CLOEXEC;
+            let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
+            if name_to_index(&socket, name) == Err(Errno::NODEV) {
+                bail!(
+                    "there is no TAP {name}; `ip tuntap add mode tap name {name} user …` makes one"
+                );
+            }
             daemon_os::tap(name).with_context(|| format!("the TAP {name} can't be opened"))
         }
         Out::Packet(name) => {

@@ -7,6 +7,7 @@ mod front_end {
     pub mod daemon;
     pub mod driver;
     mod home;
+    mod reload;
     pub mod station;
     mod tap;
     pub mod wire;

@@ -6,7 +6,7 @@ use plan::nearest;
 use std::cell::RefCell;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
@@ -155,7 +155,11 @@ impl<'v, 'a> Field<'_, '_, 'v, 'a> {
             self.note(format!("the path is empty; give one such as \"{example}\""));
             return None;
         }
-        Some(self.reader.file.parent().unwrap_or(Path::new("")).join(text))
+        let path = self.reader.file.parent().unwrap_or(Path::new("")).join(text);
+        // One path is written in one way: without `.` in it.
+        let parts = path.components().filter(|part| *part != Component::CurDir);
+        let path: PathBuf = parts.collect();
+        Some(if path.as_os_str().is_empty() { ".".into() } else { path })
     }
 
     /// The elements of a list.

@@ -11,6 +11,7 @@ mod server;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod values;
 
 pub use nvme::{Nvme, pci_address};
 pub use server::{Server, Tls, parse_timeout, server_name};
@@ -62,6 +63,9 @@ pub enum Backing {
         path: PathBuf,
         /// Whole pages go through the page cache, too.
         page_cache: bool,
+        /// It isn't refused for looking like another program's image.
+        #[serde(default)]
+        raw: bool,
     },
     Nbd(Server),
     Nvme(Nvme),
@@ -107,6 +111,13 @@ pub struct Disk {
     pub limits: Limits,
 }
 
+impl Disk {
+    /// Its content is gone with it.
+    pub fn is_in_memory(&self) -> bool {
+        matches!(self.backing, Backing::Ram(_))
+    }
+}
+
 /// `[network.NAME]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Network {
@@ -138,6 +149,15 @@ pub enum Out {
     Tap(String),
     /// An interface, by a packet socket.
     Packet(String),
+}
+
+impl fmt::Display for Out {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Out::Tap(name) => write!(f, "the TAP {name}"),
+            Out::Packet(name) => write!(f, "the interface {name}"),
+        }
+    }
 }
 
 /// A line that is wrong.

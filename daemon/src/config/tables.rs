@@ -2,18 +2,19 @@
 
 use super::field::{Field, Key, Reader, in_file_order, shown};
 use super::server::{Server, timeout, tls};
+use super::values::{some_rate, switch_name, text, weight};
 use super::{
     Backing, Disk, Host, Limits, Network, Nvme, Out, Plan, Uplink, Way, Wrong, pci_address,
 };
 use blk::config::SERIAL_BYTES;
-use plan::{DEFAULT_MTU, MAX_WEIGHT, MTUS, Mac, VLANS, parse_micros, parse_rate, parse_size};
+use plan::{DEFAULT_MTU, MTUS, Mac, VLANS, parse_micros, parse_size};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use toml::de::DeTable;
 
 pub(super) const ROOT: [&str; 4] = ["disk", "network", "uplink", "host"];
-pub(super) const DISK: [&str; 19] = [
+pub(super) const DISK: [&str; 20] = [
     "file",
     "nbd",
     "tls",
@@ -28,6 +29,7 @@ pub(super) const DISK: [&str; 19] = [
     "queues",
     "read_only",
     "page_cache",
+    "raw",
     "packed",
     "serial",
     "front_ends",
@@ -68,7 +70,7 @@ fn root_table(reader: &Reader<'_>, root: &DeTable<'_>, plan: &mut Plan) {
         let field = Field { reader, place: "", key: "", value };
         if name == "host" {
             let Some(table) = field.table("a table: [host]") else { continue };
-            plan.host = host(reader, table);
+            plan.host = host(reader, table, &mut taken);
             continue;
         }
         if !ROOT.contains(&name) {
@@ -99,14 +101,22 @@ fn root_table(reader: &Reader<'_>, root: &DeTable<'_>, plan: &mut Plan) {
     }
 }
 
-fn host(reader: &Reader<'_>, table: &DeTable<'_>) -> Host {
+fn host(reader: &Reader<'_>, table: &DeTable<'_>, taken: &mut Taken) -> Host {
     let mut read = Host::default();
     for (key, value) in in_file_order(table) {
         let name = key.get_ref().as_ref();
         let field = Field { reader, place: "[host]", key: name, value };
+        let mut socket = |example| {
+            let path = field.path(example)?;
+            let place = format!("[host] {name}");
+            if let Some(other) = taken.insert(format!("path {}", path.display()), place) {
+                field.note(format!("this socket is {other}'s; each has one of its own"));
+            }
+            Some(path)
+        };
         match name {
-            "control" => read.control = field.path("io.control"),
-            "metrics" => read.metrics = field.path("io.metrics"),
+            "control" => read.control = socket("io.control"),
+            "metrics" => read.metrics = socket("io.metrics"),
             "paths" => {
                 let needed = "a list of folders, such as [\"/srv/disks\"]";
                 for element in field.list(needed).unwrap_or_default() {
@@ -179,14 +189,15 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
         let (mut queues, mut read_only, mut serial) = (1, false, name.clone());
         serial.truncate(SERIAL_BYTES);
         let (mut front_ends, mut limits, mut packed) = (1, Limits::default(), false);
-        let (mut uri, mut secret, mut silence, mut cached) = (None, None, None, None);
+        let (mut uri, mut secret, mut silence) = (None, None, None);
+        let (mut cached, mut as_is) = (None, None);
         let (mut first, mut bytes) = (None, None);
         for (key, field) in self.fields() {
             let size = || field.read("a size in quotes, such as \"1G\"", parse_size);
             let known = match key.get_ref().as_ref() {
-                "file" => field
-                    .path("web.img")
-                    .map(|path| backings.push(Backing::File { path, page_cache: false })),
+                "file" => field.path("web.img").map(|path| {
+                    backings.push(Backing::File { path, page_cache: false, raw: false })
+                }),
                 "nbd" => {
                     let needed = "an address in quotes, such as \"nbd://server/export\"";
                     let read = field.read(needed, |text| match nbd::Uri::parse(text) {
@@ -215,6 +226,7 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
                 }
                 "read_only" => field.flag().map(|flag| read_only = flag),
                 "page_cache" => field.flag().map(|flag| cached = Some(flag)),
+                "raw" => field.flag().map(|flag| as_is = Some(flag)),
                 "packed" => field.flag().map(|flag| packed = flag),
                 "serial" => {
                     field.read("a text in quotes, such as \"disk1\"", text).map(|s| serial = s)
@@ -267,16 +279,36 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
             }
             _ => {}
         }
-        match (&mut backing, cached) {
-            (Backing::File { page_cache, .. }, Some(flag)) => *page_cache = flag,
-            (_, Some(_)) => {
-                self.note("`page_cache` is for `file` alone; leave it out");
+        match &mut backing {
+            Backing::File { page_cache, raw, .. } => {
+                (*page_cache, *raw) = (cached.unwrap_or(false), as_is.unwrap_or(false));
+            }
+            _ if cached.or(as_is).is_some() => {
+                let key = if cached.is_some() { "page_cache" } else { "raw" };
+                self.note(&format!("`{key}` is for `file` alone; leave it out"));
                 return None;
             }
-            (_, None) => {}
+            _ => {}
+        }
+        if let Backing::File { path, .. } = &backing {
+            self.file(path, read_only, taken);
         }
         let way = way?;
         Some(Disk { name, backing, way, queues, read_only, packed, serial, front_ends, limits })
+    }
+
+    /// A file is one writer's, or many readers'.
+    fn file(&self, path: &Path, read_only: bool, taken: &mut Taken) {
+        let key = |how: &str| format!("file {how} {}", path.display());
+        let (read, written) = (key("read"), key("written"));
+        let other = taken.get(&written).or_else(|| taken.get(&read).filter(|_| !read_only));
+        if let Some(other) = other {
+            let shown = path.display();
+            self.note(&format!(
+                "its file {shown} is {other}'s; a file that is written has one table alone"
+            ));
+        }
+        taken.insert(if read_only { read } else { written }, self.place.to_owned());
     }
 
     fn limits(&self, field: &Field<'_, '_, '_, '_>, limits: &mut Limits) -> Option<()> {
@@ -293,7 +325,7 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
                 }
                 "rate" => {
                     let needed = "a rate in quotes, such as \"100M/s\"";
-                    own.read(needed, parse_rate).map(|n| limits.bytes_per_second = Some(n))
+                    own.read(needed, some_rate).map(|n| limits.bytes_per_second = Some(n))
                 }
                 "burst" => {
                     let needed = "a time in quotes, such as \"100ms\"";
@@ -333,7 +365,7 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
                 "connect" => field.path("net.sock").map(|path| ways.push(Way::Connect(path))),
                 "switch" => {
                     let needed = "a switch's name in quotes, such as \"lan\"";
-                    field.string(needed).map(|name| switch = Some(name.to_owned()))
+                    field.read(needed, switch_name).map(|name| switch = Some(name))
                 }
                 "mac" => {
                     let needed = "a MAC address in quotes, such as \"02:00:00:00:00:01\"";
@@ -356,7 +388,7 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
                 }
                 "rate" => {
                     let needed = "a rate in quotes, such as \"100M/s\"";
-                    field.read(needed, parse_rate).map(|read| rate = Some(read))
+                    field.read(needed, some_rate).map(|read| rate = Some(read))
                 }
                 "weight" => weight(&field).map(|weight| share = weight),
                 _ => {
@@ -419,20 +451,4 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
             .ok()?;
         Some(Uplink { switch: self.name.get_ref().to_string(), out })
     }
-}
-
-fn weight(field: &Field<'_, '_, '_, '_>) -> Option<u32> {
-    let needed = "a whole number, such as 100";
-    field.number(needed, 1..=MAX_WEIGHT.into()).map(|weight| weight as u32)
-}
-
-/// A serial number.
-fn text(text: &str) -> Result<String, String> {
-    if text.len() > SERIAL_BYTES || !text.is_ascii() {
-        let found = shown(text);
-        return Err(format!(
-            "`{found}` is no serial number; use {SERIAL_BYTES} ASCII characters at most"
-        ));
-    }
-    Ok(text.to_owned())
 }

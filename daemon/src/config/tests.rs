@@ -40,7 +40,10 @@ fn says(text: &str) -> Vec<String> {
 fn a_file_is_read() {
     let plan = parse(Path::new("/etc/io.toml"), WHOLE).expect("it is right");
     let [web, scratch, fast] = &plan.disks[..] else { panic!("three disks") };
-    assert_eq!(web.backing, Backing::File { path: "/etc/web.img".into(), page_cache: false });
+    assert_eq!(
+        web.backing,
+        Backing::File { path: "/etc/web.img".into(), page_cache: false, raw: false }
+    );
     assert_eq!(web.way, Way::Socket("/etc/web.sock".into()));
     let limits = Limits {
         weight: 200,
@@ -124,4 +127,52 @@ connect = \"n\"
     assert!(says(size)[0].starts_with("io.toml:1: [disk.a]: `offset` and `size` are for `nvme`"));
     assert!(says("[disk.\"a\\u001b\"]\nram = \"1M\"\nsocket = \"s\"")[0].contains("letters"));
     assert!(says("a = ")[0].starts_with("io.toml:1: not valid TOML"));
+}
+
+#[test]
+fn what_is_anothers_is_said_with_its_table() {
+    let text = "
+[disk.a]
+file = \"x.img\"
+socket = \"s\"
+[disk.b]
+file = \"./x.img\"
+read_only = true
+socket = \"./s\"
+[host]
+control = \"c\"
+metrics = \"./c\"
+";
+    assert_eq!(
+        says(text),
+        [
+            "io.toml:5: [disk.b]: its socket s is [disk.a]'s; each device has one of its own",
+            "io.toml:5: [disk.b]: its file x.img is [disk.a]'s; a file that is written has one table alone",
+            "io.toml:11: [host] metrics: this socket is [host] control's; each has one of its own",
+        ]
+    );
+    let readers = text.replace("\"x.img\"", "\"x.img\"\nread_only = true");
+    assert_eq!(says(&readers).len(), 2);
+}
+
+#[test]
+fn what_stops_everything_is_refused() {
+    let text = "
+[disk.a]
+ram = \"1M\"
+socket = \"s\"
+limit = { rate = \"0K/s\" }
+[network.b]
+socket = \"t\"
+switch = \"\"
+rate = \"0M/s\"
+";
+    assert_eq!(
+        says(text),
+        [
+            "io.toml:5: [disk.a] limit.rate: `0K/s` stops all of it; give more, such as \"100M/s\"",
+            "io.toml:8: [network.b] switch: the name is empty; give one such as \"lan\"",
+            "io.toml:9: [network.b] rate: `0M/s` stops all of it; give more, such as \"100M/s\"",
+        ]
+    );
 }

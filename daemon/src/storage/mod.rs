@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `file` | a file or block device, by io_uring or by calls that wait |
 //! | `emptying` | discards and write-zeroes, step by step |
-//! | `open` | how a file is opened: locks, direct I/O |
+//! | `open`, `format` | how a file is opened: locks, direct I/O; images that aren't raw |
 //! | `nbd` | what an NBD server keeps; `reach`: how it is reached |
 //! | `link`, `tls` | one connection to such a server |
 //! | `nvme`, `controllers` | a disk on an NVMe controller; how one is found and opened |
@@ -16,6 +16,7 @@
 mod controllers;
 mod emptying;
 mod file;
+mod format;
 mod link;
 mod nbd;
 mod nvme;

@@ -37,13 +37,15 @@ pub struct Access {
     pub read_only: bool,
     /// All of it goes through the page cache; else only what can't go around.
     pub page_cache: bool,
+    /// It is what it is, also if it looks like another program's image.
+    pub raw: bool,
 }
 
 /// Opens it.
 ///
 /// # Errors
 ///
-/// In a sentence: it isn't there, isn't a file, can't be opened, is in use.
+/// In a sentence: it isn't there, isn't a file, can't be opened, isn't raw, is in use.
 pub fn open(path: &Path, access: Access) -> Result<Opened> {
     let shown = path.display();
     let open = |flags: OFlags| {
@@ -58,6 +60,13 @@ pub fn open(path: &Path, access: Access) -> Result<Opened> {
     let kind = file.metadata().with_context(|| format!("{shown} says nothing of itself"))?;
     if kind.is_dir() {
         bail!("{shown} is a directory");
+    }
+    if let Some(format) = super::format::of(&file).filter(|_| !access.raw) {
+        bail!(
+            "{shown} is a {format} image, whose first write would ruin it; have qemu-nbd serve it \
+             (`nbd`, --nbd), convert it by qemu-img convert -O raw, or say that it is meant as it \
+             is by raw = true (--raw)"
+        );
     }
     // Of block devices the metadata doesn't say it.
     let size = seek(&file, SeekFrom::End(0)).with_context(|| format!("{shown} has no size"))?;

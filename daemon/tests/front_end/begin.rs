@@ -1,7 +1,7 @@
 //! What the program is begun with: what isn't there, and its file by a name from the folder that it
 //! is begun in.
 
-use super::daemon::PROGRAM;
+use super::daemon::{Daemon, PROGRAM};
 use super::driver::{FrontEnd, IN, OUT};
 use super::wire::Wire;
 use std::io::{BufRead as _, BufReader};
@@ -64,4 +64,99 @@ fn a_file_that_is_the_same_changes_nothing() {
     assert_eq!((front.answer(), front.data()), (0, MARK));
     child.kill().expect("it runs");
     child.wait().expect("it ends");
+}
+
+/// A guest's first write would ruin it; whoever means it as it is says so.
+#[test]
+fn an_image_of_another_program_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    for (at, magic, name) in
+        [(0, &b"QFI\xfb"[..], "qcow2"), (64, b"\x7f\x10\xda\xbe", "vdi"), (0, b"KDMV", "vmdk")]
+    {
+        let mut bytes = vec![0; 1 << 20];
+        bytes[at..at + magic.len()].copy_from_slice(magic);
+        std::fs::write(path("disk"), bytes).expect("it is written");
+        let disk = ["disk", "--file", &path("disk"), "--socket", &path("a")];
+        let output = Command::new(PROGRAM).args(disk).output().expect("it runs");
+        let said = said(&output);
+        let sentence = format!("{} is a {name} image", path("disk"));
+        assert!(!output.status.success() && said.contains(&sentence), "{said}");
+        assert!(said.contains("qemu-img convert -O raw"), "{said}");
+    }
+    let host = "[host]\ncontrol = \"control\"\npaths = [\".\"]\n";
+    let text = &format!("[disk.a]\nram = \"1M\"\nsocket = \"a\"\n{host}");
+    let daemon = Daemon::run_in(folder, text);
+    let path = |name: &str| daemon.path(name);
+    std::fs::write(path("disk"), [&b"QFI\xfb"[..], &[0; 4092]].concat()).expect("it is written");
+    let text = "[disk.b]\nfile = \"disk\"\nsocket = \"b\"\n";
+    std::fs::write(path("b.toml"), text).expect("it is written");
+    let refused = said(&daemon.ask(&["add", &path("b.toml")]));
+    assert!(refused.contains("is a qcow2 image"), "{refused}");
+    std::fs::write(path("b.toml"), format!("{text}raw = true\n")).expect("it is written");
+    let added = daemon.ask(&["add", &path("b.toml")]);
+    assert!(added.status.success(), "{}", said(&added));
+}
+
+/// QEMU whose memory isn't shared hands over none: who reads the log is told what helps.
+#[test]
+fn memory_that_isnt_shared_is_said() {
+    let daemon = Daemon::ram();
+    let mut front = FrontEnd::new(Wire::connect(&daemon.socket()));
+    front.shares_no_memory();
+    front.expect_end();
+    daemon.wait_until_said("QEMU needs memory-backend-memfd,share=on", 1);
+}
+
+/// What is for files alone.
+#[test]
+fn a_disk_in_memory_has_nothing_of_a_file() {
+    for option in ["--page-cache", "--raw"] {
+        let disk = ["disk", "--ram", "1M", option, "--socket", "/nowhere/a"];
+        let output = Command::new(PROGRAM).args(disk).output().expect("it runs");
+        let said = said(&output);
+        assert!(said.contains(&format!("{option} is for --file alone; leave it out")), "{said}");
+    }
+}
+
+/// After five ends at once systemd gives a service up, if the unit doesn't say otherwise.
+#[test]
+fn the_unit_goes_on_trying() {
+    let unit = include_str!("../../debian/units/exitless-io.service");
+    let about = unit.split("[Service]").next().expect("a section");
+    for line in ["StartLimitIntervalSec=0", "Wants=network-online.target"] {
+        assert!(about.lines().any(|own| own == line), "{line}");
+    }
+}
+
+/// Neither a device's socket nor a daemon that is stopped answers.
+#[test]
+fn what_doesnt_answer_isnt_waited_for() {
+    let text = "[disk.a]\nram = \"1M\"\nsocket = \"a\"\n[host]\ncontrol = \"control\"\n";
+    let daemon = Daemon::run(text);
+    let try_all = |socket: &str| {
+        for command in [&["list"][..], &["remove", "a"]] {
+            let mut ask = Command::new(PROGRAM);
+            ask.arg(command[0]).args(["--control", &daemon.path(socket)]).args(&command[1..]);
+            let output = ask.output().expect("it runs");
+            let said = said(&output);
+            assert!(!output.status.success(), "{said}");
+            assert!(said.contains("doesn't answer within 5 seconds"), "{said}");
+        }
+    };
+    try_all("a");
+    daemon.signal(rustix::process::Signal::STOP);
+    try_all("control");
+    // Who takes over waits for longer, and says so.
+    let mut ask = Command::new(PROGRAM);
+    ask.args(["upgrade", "--control", &daemon.path("control")]).stderr(Stdio::piped());
+    let mut child = ask.spawn().expect("it starts");
+    let mut line = String::new();
+    let log = child.stderr.take().expect("it is piped");
+    BufReader::new(log).read_line(&mut line).expect("it is text");
+    assert!(line.contains("doesn't answer within 5 seconds"), "{line}");
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    daemon.signal(rustix::process::Signal::CONT);
+    assert!(daemon.ask(&["list"]).status.success());
 }

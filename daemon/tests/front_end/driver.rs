@@ -120,6 +120,22 @@ impl FrontEnd {
         self.start(base);
     }
 
+    /// A ring without memory, as of a front end whose guest's isn't shared.
+    pub fn shares_no_memory(&mut self) {
+        self.wire.ask(1, &[]);
+        let protocol = self.wire.ask(15, &[]);
+        self.wire.send(16, 1, &protocol, &[]);
+        self.wire.send(2, 1, &(1u64 << 32 | 1 << 30).to_le_bytes(), &[]);
+        self.wire.send(8, 1, &words32([0, ELEMENTS.into()]), &[]);
+        self.wire.send(10, 1, &words32([0, 0]), &[]);
+        let places = [DESCRIPTORS, USED, AVAILABLE].map(|at| USER + at);
+        let addresses = [words32([0, 0]), words64(places), words64([0])].concat();
+        self.wire.send(9, 1, &addresses, &[]);
+        let kick = self.kick.try_clone().expect("a copy");
+        self.wire.send(12, 1, &words64([0]), &[kick.as_fd()]);
+        self.wire.send(18, 1, &words32([0, 1]), &[]);
+    }
+
     /// Hands over new memory for records, whether the ring runs or not: its file.
     pub fn change_records(&mut self) -> File {
         self.wire.send(31, 1, &[&[0; 16][..], &[1, 0, 8, 0, 0, 0, 0, 0]].concat(), &[]);

@@ -305,9 +305,11 @@ fn the_sandbox_lets_nothing_else_be_opened() {
     let refused = add("x", &image, &inside);
     assert!(refused.contains("x: ") && refused.contains("can't be opened"), "{refused}");
     assert!(refused.contains("Permission denied"), "{refused}");
+    let helps = format!("add {} to `paths` of [host], and restart it", other.path().display());
+    assert!(refused.contains(&helps), "{refused}");
     assert!(!inside.exists());
     let refused = add("y", &image, &other.path().join("y"));
-    assert!(refused.contains("can't be made a socket"), "{refused}");
+    assert!(refused.contains("can't be made a socket") && refused.contains(&helps), "{refused}");
     let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.id()));
     let status = status.expect("it runs");
     let line = |key: &str| status.lines().find(|line| line.starts_with(key)).map(str::to_owned);

@@ -19,8 +19,11 @@ fn what_is_no_tap_isnt_served() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("io.toml");
     std::fs::write(&file, with_tap("lo")).expect("it is written");
-    let ran = Command::new(PROGRAM).arg("run").arg(file).output().expect("it runs");
+    let ran = Command::new(PROGRAM).arg("run").arg(&file).output().expect("it runs");
     assert!(said(&ran).contains("uplink of lan: the TAP lo can't be opened"));
+    std::fs::write(&file, with_tap("nosuchtap0")).expect("it is written");
+    let ran = Command::new(PROGRAM).arg("run").arg(file).output().expect("it runs");
+    assert!(said(&ran).contains("uplink of lan: there is no TAP nosuchtap0"), "{}", said(&ran));
 }
 
 #[test]
