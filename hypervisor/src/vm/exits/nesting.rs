@@ -107,7 +107,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             match inner {
                 Inner::Told => break None,
                 Inner::Done if vcpu.interrupt_inner() => break None,
-                Inner::Elsewhere(at) => vcpu.inner_elsewhere(at),
+                Inner::Elsewhere(at) if vcpu.inner_elsewhere(at) => break None,
                 Inner::Shutdown if !machine_check::in_progress() => {
                     break Some(Stop::Fault(Fault::Shutdown));
                 }
@@ -128,12 +128,15 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// The inner guest used an address of the guest's that isn't memory. What changes the guest's
-    /// tables from here on has every vCPU flush before it goes on, this one before it enters.
+    /// tables from here on has every vCPU flush before it goes on, this one before it enters. True:
+    /// it is left, for an interrupt.
     #[cold]
     #[inline(never)]
-    fn inner_elsewhere(&mut self, at: u64) {
+    fn inner_elsewhere(&mut self, at: u64) -> bool {
         let registers = self.with_pc(|pc, _| pc.registers_at(at));
         self.cpu.inner_registers(at, registers);
+        // There is nothing, and it has an exception.
+        registers.is_none() && self.interrupt_inner()
     }
 
     /// Leaves the inner guest for an interrupt that is pending in the local APIC: it may be in the
