@@ -14,8 +14,8 @@ use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-pub const LONG: Duration = Duration::from_millis(5);
-const SLOW: Duration = Duration::from_micros(100);
+pub const LONG: Duration = Duration::from_millis(20);
+const SLOW: Duration = Duration::from_millis(1);
 const IN_A_ROW: u32 = 8;
 const TIMES: u64 = 50;
 
