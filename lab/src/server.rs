@@ -6,6 +6,8 @@ use anyhow::{Context as _, Result, bail};
 use exitless::{context::Context, helper, package};
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
+    env,
+    ffi::OsString,
     io::{BufRead as _, BufReader},
     path::PathBuf,
     process::{Child, Command, Stdio},
@@ -47,11 +49,24 @@ pub fn packed(cx: &Context) -> Result<PathBuf> {
 pub fn packed_load(cx: &Context) -> Result<PathBuf> {
     let mut cargo = cx.cargo();
     // As the checkout's script has it: what both need is built once.
-    cargo.env("RUSTFLAGS", "-Ctarget-feature=+crt-static");
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", packed_flags());
     let target = ["--profile", "io", "--target", "x86_64-unknown-linux-gnu"];
     cargo.args(["build", "--quiet"]).args(target).args(["-p", "exitless-load"]);
     helper::run(&mut cargo, "exitless-load", cx)?;
     Ok(cx.target.join(package::PROGRAM).with_file_name("exitless-load"))
+}
+
+/// As the checkout's script has them.
+fn packed_flags() -> OsString {
+    let cargo = env::var_os("CARGO_HOME").filter(|home| !home.is_empty()).unwrap_or_else(|| {
+        let mut home = env::var_os("HOME").unwrap_or_default();
+        home.push("/.cargo");
+        home
+    });
+    let mut flags = OsString::from("-Ctarget-feature=+crt-static\x1f--remap-path-prefix=");
+    flags.push(cargo);
+    flags.push("/registry/src=");
+    flags
 }
 
 /// One that runs.
