@@ -12,7 +12,7 @@
 
 use crate::foreign::Foreign;
 use crate::memory::known_of;
-use crate::pace::{LONG, Pace, measured};
+use crate::pace::{Pace, is_slow, measured};
 use anyhow::{Context as _, Result, bail};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
@@ -62,7 +62,7 @@ fn check(descriptor: &OwnedFd) -> Result<()> {
         if !pace.allows(took) {
             bail!("so many wait for an eventfd that telling them took {took:?}");
         }
-        if took < LONG {
+        if !is_slow(took) {
             return Ok(());
         }
     }

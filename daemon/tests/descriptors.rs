@@ -18,17 +18,6 @@ use rustix::process::Signal;
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-const TWO: &str = "
-[disk.a]
-ram = \"1M\"
-socket = \"a\"
-[disk.b]
-ram = \"1M\"
-socket = \"b\"
-[host]
-control = \"control\"
-";
-
 /// Descriptors of a device that may wait to be closed.
 const MOST: usize = 64;
 
@@ -66,7 +55,7 @@ impl Slow {
 /// Has a front end of `b` send it this; then the daemon alone has the sockets. That of `a` is
 /// served nevertheless.
 fn plays(count: usize, send: impl Fn(&mut FrontEnd, &[BorrowedFd<'_>])) {
-    let daemon = Daemon::run(TWO);
+    let daemon = Daemon::two(1);
     let mut good = FrontEnd::at(&daemon, "a");
     let mut hostile = FrontEnd::at(&daemon, "b");
     let slow = Slow::new(count);
@@ -117,7 +106,7 @@ fn descriptors_that_are_not_taken_make_nobody_wait() {
 /// Each of them stays open for as long as its end takes, so there is an end to how many there are.
 #[test]
 fn who_gives_up_descriptors_without_end_is_not_heard() {
-    let daemon = Daemon::run(TWO);
+    let daemon = Daemon::two(1);
     let mut good = FrontEnd::at(&daemon, "a");
     let send = |wire: &mut Wire, files: &[BorrowedFd<'_>]| wire.send(5, 1, &words64([0]), files);
     let mut first = Wire::connect(&daemon.path("b"));

@@ -14,16 +14,6 @@ use rustix::fd::AsFd as _;
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::os::unix::net::UnixStream;
 
-const TWO: &str = "
-[disk.a]
-ram = \"1M\"
-socket = \"a\"
-[disk.b]
-ram = \"1M\"
-socket = \"b\"
-[host]
-control = \"control\"
-";
 const LEN: u64 = 1 << 20;
 /// Connections of each kind.
 const TIMES: u32 = 100;
@@ -112,7 +102,7 @@ fn plays(daemon: &Daemon, kind: u32) {
 
 #[test]
 fn hostile_connections_leave_nothing_open() {
-    let daemon = Daemon::run(TWO);
+    let daemon = Daemon::two(1);
     let mut good = FrontEnd::at(&daemon, "a");
     // What is kept for the next ones is there after the first ones.
     (0..=10).for_each(|kind| plays(&daemon, kind));

@@ -6,7 +6,7 @@ mod front_end {
     pub mod wire;
 }
 
-use front_end::daemon::Daemon;
+use front_end::daemon::{Daemon, two};
 use front_end::driver::{FrontEnd, OUT};
 use front_end::wire::{Wire, words32, words64};
 use rustix::fd::AsFd as _;
@@ -15,22 +15,10 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use std::io::Read as _;
 use std::os::unix::net::UnixStream;
 
-const TWO: &str = "
-[disk.a]
-ram = \"1M\"
-socket = \"a\"
-[disk.b]
-ram = \"1M\"
-socket = \"b\"
-front_ends = 64
-[host]
-control = \"control\"
-";
-
 /// It shares the file, its flags and its counter: nothing keeps it from that.
 #[test]
 fn an_eventfd_that_is_full_and_blocks_ends_one_connection() {
-    let daemon = Daemon::run(TWO);
+    let daemon = Daemon::two(64);
     let mut good = FrontEnd::at(&daemon, "a");
     for _ in 0..3 {
         let mut hostile = FrontEnd::at(&daemon, "b");
@@ -51,7 +39,7 @@ fn an_eventfd_that_is_full_and_blocks_ends_one_connection() {
 #[test]
 fn too_many_files_are_said_once_and_nothing_spins() {
     // Of them 32 are the rings for files that may come.
-    let daemon = Daemon::limited(TWO, 48 + 32);
+    let daemon = Daemon::limited(&two(64), 48 + 32);
     let mut good = FrontEnd::at(&daemon, "a");
     let others: Vec<_> = (0..40).map(|_| UnixStream::connect(daemon.path("b"))).collect();
     while daemon.said("nobody comes in at") == 0 {
@@ -77,7 +65,7 @@ fn addresses(daemon: &Daemon) -> u64 {
 /// Addresses that were taken stay taken, so what is too much is refused before.
 #[test]
 fn too_much_memory_takes_no_addresses() {
-    let daemon = Daemon::run(TWO);
+    let daemon = Daemon::two(64);
     let mut good = FrontEnd::at(&daemon, "a");
     let file = std::fs::File::from(memfd_create("m", MemfdFlags::CLOEXEC).expect("a memfd"));
     file.set_len(1 << 46).expect("it grows");
@@ -103,7 +91,7 @@ fn too_much_memory_takes_no_addresses() {
 /// An epoll instance looks like an eventfd, and who watches it asks all that it watches.
 #[test]
 fn what_looks_like_an_eventfd_isnt_watched() {
-    let daemon = Daemon::run(TWO);
+    let daemon = Daemon::two(64);
     let mut good = FrontEnd::at(&daemon, "a");
     let epoll = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC);
     let epoll = epoll.expect("an epoll instance");
@@ -122,7 +110,7 @@ fn what_looks_like_an_eventfd_isnt_watched() {
 fn as_root_other_users_change_nothing() {
     use std::os::unix::fs::PermissionsExt as _;
     use std::os::unix::process::CommandExt as _;
-    let daemon = Daemon::run(TWO);
+    let daemon = Daemon::two(64);
     let path = daemon.path("control");
     let open = |path: &std::path::Path| {
         let all = std::fs::Permissions::from_mode(0o777);
@@ -149,7 +137,7 @@ fn as_root_other_users_change_nothing() {
 /// Who reads metrics may be another user, whom the owner lets in.
 #[test]
 fn whoever_holds_the_metrics_socket_keeps_nobody_from_the_control_socket() {
-    let daemon = Daemon::run(&format!("{TWO}metrics = \"metrics\"\n"));
+    let daemon = Daemon::run(&format!("{}metrics = \"metrics\"\n", two(64)));
     let come = || UnixStream::connect(daemon.path("metrics")).expect("it listens");
     let mut all: Vec<_> = (0..40).map(|_| come()).collect();
     // One that comes when there are as many as there may be is shown the door.

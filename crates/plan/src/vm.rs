@@ -67,7 +67,8 @@ pub enum GuestIommu {
     /// A virtio-iommu, before its devices on its bus. What the guest unmaps is gone when that is
     /// answered.
     Virtio,
-    /// The same, and what it unmaps may stay for [`OPTIMISM_US`], so that it comes back for nothing.
+    /// The same, and what it unmaps may stay for [`OPTIMISM_US`], so that it comes back for
+    /// nothing.
     VirtioOptimistic,
 }
 

@@ -11,8 +11,8 @@
 //! - An answer comes after the thing is done: when an `UNMAP` or a `DETACH` is answered, no cache
 //!   of the real IOMMU has the old translation (the mode that drivers call strict). An `UNMAP` may
 //!   wait, if the device was made so, and no longer than it was made for ([`Viommu::tear_down`]).
-//! - Nothing panics, nothing allocates once it is made, and a request takes time that is bounded by the pool that
-//!   the tables are made from. What is too much for that is answered with `NOMEM`.
+//! - Nothing panics, nothing allocates once it is made, and a request takes time that is bounded by
+//!   the pool that the tables are made from. What is too much for that is answered with `NOMEM`.
 //!
 //! Doesn't guarantee: that a range which cuts a mapping is refused. An `UNMAP` takes out the pages
 //! that it names, and no others, where the standard would have a device refuse what isn't whole
@@ -202,8 +202,8 @@ impl From<Refused> for Status {
 type Done = Result<(), Status>;
 
 impl Viommu {
-    /// As the machine starts: all endpoints reach the guest's memory, which the tables know. What is
-    /// unmapped may stay so for so many ticks; 0: it is gone when that is answered.
+    /// As the machine starts: all endpoints reach the guest's memory, which the tables know. What
+    /// is unmapped may stay so for so many ticks; 0: it is gone when that is answered.
     pub fn new(shape: Shape, longest: u64) -> Viommu {
         let (attached, domains) = ([None; MAX_ENDPOINTS], [None; MAX_ENDPOINTS]);
         let teardown = Teardown::new(longest);

@@ -2,9 +2,10 @@
 //! that mapping it there again costs nothing.
 //!
 //! Guarantees: what waits is torn down by calls of [`Viommu::tear_down`] at or after its time, each
-//! of which waits for the unit a bounded number of times; before anything else is mapped there, before it is unmapped again, and when an endpoint joins or
-//! leaves its domain. At most [`MOST`] unmappings wait; then the oldest is torn down for the next.
-//! Until then an endpoint reaches what it reached, which is the guest's own memory.
+//! of which waits for the unit a bounded number of times; before anything else is mapped there,
+//! before it is unmapped again, and when an endpoint joins or leaves its domain. At most [`MOST`]
+//! unmappings wait; then the oldest is torn down for the next. Until then an endpoint reaches what
+//! it reached, which is the guest's own memory.
 //!
 //! Doesn't guarantee that a device which the guest doesn't trust finds nothing there at once: a
 //! guest has that by asking for nothing optimistic.
@@ -106,7 +107,8 @@ impl Viommu {
         }
     }
 
-    /// A unit that fails may have it cached still; the next flush of the range asks it again.
+    /// The guest was answered long ago, so that it isn't told if the unit fails. What that may have
+    /// cached leads to the guest's own memory.
     fn carry_out(&mut self, tables: &mut dyn Tables, w: &Waiting) {
         self.teardown.counts.carried_out += w.bytes;
         let _ = tables.unmap(w.place, w.first, w.bytes);

@@ -5,8 +5,8 @@
 //! Guarantees: a write waits for two ticks at most. Without writes nothing ticks. The handler reads
 //! atomics and makes a system call; it takes no lock and allocates nothing.
 //!
-//! Not guaranteed: that other system calls of this thread, which is the one that hears signals, aren't
-//! interrupted by the clock. All of them are asked for again by who makes them.
+//! Not guaranteed: that other system calls of this thread, which is the one that hears signals,
+//! aren't interrupted by the clock. All of them are asked for again by who makes them.
 
 use rustix::fd::AsFd;
 use std::io;

@@ -65,14 +65,14 @@ pub fn meant(place: &str, within: &str, found: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tables;
+    use super::super::{disk, tables};
     use super::*;
 
     #[test]
     fn no_key_is_told_away() {
         let all: [(&Words, &[&str]); 5] = [
             (ROOT, &tables::ROOT),
-            (DISK, &tables::DISK),
+            (DISK, &disk::DISK),
             (NETWORK, &tables::NETWORK),
             (HOST, &tables::HOST),
             (LIMIT, &tables::LIMIT),

@@ -4,6 +4,7 @@
 //! table and the key, what was found and what would be right. No file is opened; paths are taken
 //! from the folder of the file.
 
+mod disk;
 mod field;
 mod meant;
 mod nvme;

@@ -7,6 +7,14 @@ use std::os::unix::net::UnixListener;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
+/// Disks `a` and `b`, which has so many front ends at a time, and a control socket.
+pub fn two(front_ends: usize) -> String {
+    format!(
+        "[disk.a]\nram = \"1M\"\nsocket = \"a\"\n[disk.b]\nram = \"1M\"\nsocket = \"b\"\n\
+         front_ends = {front_ends}\n[host]\ncontrol = \"control\"\n"
+    )
+}
+
 /// The program, in a folder of its own.
 pub struct Daemon {
     folder: tempfile::TempDir,
@@ -70,7 +78,12 @@ impl Daemon {
         Self::run_in(tempfile::tempdir().expect("a folder"), text)
     }
 
-    /// The same, in this folder, which the text calls FOLDER.
+    /// Serves [`two`] disks.
+    pub fn two(front_ends: usize) -> Daemon {
+        Self::run(&two(front_ends))
+    }
+
+    /// As [`Daemon::run`], in this folder, which the text calls FOLDER.
     pub fn run_in(folder: tempfile::TempDir, text: &str) -> Daemon {
         let text = text.replace("FOLDER", &folder.path().display().to_string());
         std::fs::write(folder.path().join("disk"), vec![0; 1 << 20]).expect("it is written");

@@ -4,8 +4,8 @@
 use rustix::event::Timespec;
 use rustix::fd::BorrowedFd;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recvmsg,
-    sendmsg,
+    RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv,
+    recvmsg, sendmsg,
 };
 use std::io::{IoSlice, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
@@ -74,6 +74,12 @@ impl Wire {
         let flags = rustix::event::PollFlags::IN;
         let mut waits = [rustix::event::PollFd::new(&self.0, flags)];
         rustix::event::poll(&mut waits, Some(&limit)) == Ok(1)
+    }
+
+    /// Waits for what comes; whether that is the end.
+    pub fn has_ended(&self) -> bool {
+        let came = rustix::io::retry_on_intr(|| recv(&self.0, &mut [0_u8; 1], RecvFlags::PEEK));
+        !matches!(came, Ok((1.., ..)))
     }
 
     pub fn receive(&mut self) -> (Vec<u8>, Option<OwnedFd>) {

@@ -137,8 +137,8 @@ pub fn start(virtio: &Virtio, number: usize, features: u64, boot: &Boot) -> bool
     // What was sent is looked for when there is need.
     one.rings[usize::from(TRANSMIT)].be_quiet(true);
     one.rings[usize::from(CONTROL)].be_quiet(true);
-    // The buffers are there before the device runs: a frame that comes at once finds one. The device
-    // may be told only then (3.1.1).
+    // The buffers are there before the device runs: a frame that comes at once finds one. The
+    // device may be told only then (3.1.1).
     let wanted = (0..DEPTH).filter(|slot| one.provide(*slot)).count() > 0;
     virtio.go();
     if wanted {

@@ -53,8 +53,8 @@ fn top(root: u64, levels: u8, address: u64) -> u64 {
     root + (address >> (12 + 9 * (levels - 1)) & 0x1FF) * 8
 }
 
-/// Puts in what must not be, about this VM or its vCPU of this outline, which is the one here; false
-/// if there is no such thing.
+/// Puts in what must not be, about this VM or its vCPU of this outline, which is the one here;
+/// false if there is no such thing.
 pub fn plant(vm: &Vm, pc: &mut Pc, vcpu: &impl Outline, what: u64) -> bool {
     let block = vcpu.control_block();
     let (host, _) = crate::memory::image();

@@ -52,7 +52,7 @@ pub struct GuestIommu {
     frames: Vec<u64>,
     /// The last address that is translated.
     last: u64,
-    /// By when an unmapping is to be carried out, or 0.
+    /// By when an unmapping is to be carried out, or 0: as the state has it, without its lock.
     due: AtomicU64,
 }
 
@@ -66,15 +66,16 @@ struct State {
 
 struct Units {
     devices: Vec<Bdf>,
-    /// One of them of each unit that serves them, and whether that remembers that nothing is mapped.
+    /// One of them of each unit that serves them, and whether that remembers that nothing is
+    /// mapped.
     of_units: Vec<(Bdf, bool)>,
 }
 
 impl GuestIommu {
     /// Of a guest with these devices, which have these ids on the guest's bus, and are confined to
     /// the guest's memory by the domain `memory`. What the guest unmaps may wait for `longest`
-    /// ticks, if somebody looks by [`GuestIommu::tear_down`]. Domain ids from `first` on are its own, as many
-    /// as devices. Boot only; the error is the end of a sentence.
+    /// ticks, if somebody looks by [`GuestIommu::tear_down`]. Domain ids from `first` on are its
+    /// own, as many as devices. Boot only; the error is the end of a sentence.
     #[cold]
     #[inline(never)]
     pub fn new(

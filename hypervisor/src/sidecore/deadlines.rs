@@ -14,8 +14,9 @@ impl PollingCore {
         self.deadline.is_some_and(|deadline| now.wrapping_sub(deadline) as i64 >= 0)
     }
 
-    /// What a guest's IOMMU has wait is done by then. What the queue holds back is told by then; not
-    /// while its device may not access memory, by which the driver says whether it wants to be told.
+    /// What a guest's IOMMU has wait is done by then. What the queue holds back is told by then;
+    /// not while its device may not access memory, by which the driver says whether it wants to be
+    /// told.
     pub(super) fn keep_deadline(&mut self, place: usize) {
         let Some(queue) = self.queues.all.get(place) else { return };
         let due = match &queue.work {

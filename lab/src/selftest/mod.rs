@@ -133,10 +133,7 @@ impl Chosen {
                 Some(_) => Vec::new(),
                 None => stock::chosen(quick, long, only),
             },
-            // By its name alone: under load the daemon takes the emulated guest for slow.
-            vfio: only.is_some()
-                && choice.iommu != Some(Iommu::AmdVi)
-                && vfio::is_chosen(quick, only),
+            vfio: choice.iommu != Some(Iommu::AmdVi) && vfio::is_chosen(quick, only),
         };
         match only {
             Some(text) if chosen.names().is_empty() => {

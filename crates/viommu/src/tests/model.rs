@@ -1,5 +1,5 @@
-//! What the standard says of a virtio-iommu, as a model, and tables that remember what the real unit
-//! may have cached.
+//! What the standard says of a virtio-iommu, as a model, and tables that remember what the real
+//! unit may have cached.
 
 use crate::*;
 use std::collections::{BTreeMap, BTreeSet};

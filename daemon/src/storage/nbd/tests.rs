@@ -231,8 +231,8 @@ fn a_read_without_all_of_its_data_fails() {
     }
 }
 
-/// Holes are told in a few bytes, and each is as much work as the read: a server that tells the same
-/// ones again and again isn't heard to the end.
+/// Holes are told in a few bytes, and each is as much work as the read: a server that tells the
+/// same ones again and again isn't heard to the end.
 #[test]
 fn a_read_isnt_answered_twice() {
     let (_folder, _, uri) = serve(|listener| {

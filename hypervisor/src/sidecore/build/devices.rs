@@ -1,5 +1,5 @@
-//! Disks, network interfaces and guests' own IOMMUs: each as a device of the sidecore that serves it
-//! and a paravirtual function in front of it.
+//! Disks, network interfaces and guests' own IOMMUs: each as a device of the sidecore that serves
+//! it and a paravirtual function in front of it.
 
 use super::{Owner, Shape, Sidecores, Virtual, ticks};
 use crate::iommu::guest::GuestIommu;

@@ -46,7 +46,8 @@ impl<'a> Functions<'a> {
 
     /// Makes the VM's own IOMMU, which `place` among the sidecores serves, for the devices that are
     /// assigned to it next. It is before them on the bus: what is silenced in that order can't be
-    /// led anywhere any more. What it unmaps may wait for `longest` ticks. Domain ids from `free` on are nobody's; gives those that still are.
+    /// led anywhere any more. What it unmaps may wait for `longest` ticks. Domain ids from `free`
+    /// on are nobody's; gives those that still are.
     #[cold]
     #[inline(never)]
     pub fn add_iommu(

@@ -2,8 +2,8 @@
 //! L2 runs. What is merged and who owns an exit is the crate `nested`'s.
 //!
 //! Guarantees, whatever L1 writes: L2 runs by a control block and maps in the host's memory, in an
-//! address space of its own, by tables that map what L1's own do of its memory and of registers, and
-//! nothing else, or by L1's own; nothing is allocated after boot.
+//! address space of its own, by tables that map what L1's own do of its memory and of registers,
+//! and nothing else, or by L1's own; nothing is allocated after boot.
 //!
 //! While L1's global interrupt flag is clear, the CPU keeps it where it can, until an interrupt
 //! comes; then the task priority of the core's local APIC (in injection mode the virtual one) holds
