@@ -117,7 +117,10 @@ fn hostile_connections_leave_nothing_open() {
     good.works();
     FrontEnd::at(&daemon, "b").works();
     let _last = begun(&daemon);
-    // Another thread closes some of them.
-    let is_left = |_| (files(&daemon), mapped(&daemon)) == before;
-    assert!((0..LOOKS).any(is_left), "{} files, {} mapped", files(&daemon), mapped(&daemon));
+    // Another thread closes some of them, maybe still at the first look, which sees more then;
+    // what each connection left behind would be hundreds.
+    let (files_then, mapped_then) = before;
+    let is_left = |_| files(&daemon) <= files_then && mapped(&daemon) <= mapped_then;
+    let now = || (files(&daemon), mapped(&daemon));
+    assert!((0..LOOKS).any(is_left), "(files, mapped): {before:?} before, {:?} now", now());
 }

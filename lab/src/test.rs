@@ -1,6 +1,9 @@
 //! `exitless test`: everything that says whether this checkout is sound, step by
 //! step, with the time each took.
 
+mod command;
+
+use self::command::{Outcome, capture, judged, results};
 use crate::{
     background::{self, Ended, Job},
     bench, elf, fuzz, imports,
@@ -19,7 +22,7 @@ use exitless::{
 use std::{
     env, fs,
     io::{self, IsTerminal, Write},
-    process::{Command, ExitCode, Stdio},
+    process::{Command, ExitCode},
     time::{Duration, Instant},
 };
 
@@ -59,8 +62,6 @@ const FUZZ_BUILD_STEP: &str = "the fuzz targets, linked";
 const FUZZ_SECONDS: u64 = 4;
 /// How many changes to each crate are tried.
 const CHANGES: &str = "3";
-/// How much of a failed step's output is shown.
-const SHOWN_LINES: usize = 60;
 
 /// Run every check and test.
 #[derive(clap::Args, Clone, Debug)]
@@ -137,9 +138,6 @@ struct Steps<'a> {
     quick: bool,
     summary: Summary,
 }
-
-/// How a step went: what to add to the summary, and what to show of it.
-type Outcome = (Summary, String);
 
 impl Steps<'_> {
     fn host(&mut self) -> Result<()> {
@@ -332,11 +330,15 @@ impl Steps<'_> {
         let word = if summary.failed == 0 { "ok" } else { "FAIL" };
         println!("{word:5} {name:28} {:6.1} s", took.as_secs_f64());
         if summary.failed > 0 {
-            let lines: Vec<_> = output.lines().collect();
-            for line in &lines[lines.len().saturating_sub(SHOWN_LINES)..] {
+            for line in command::reasons(&output) {
                 println!("  | {line}");
             }
-            self.summary.culprits.push(name.into());
+            let tests = command::failed_tests(&output);
+            self.summary.culprits.push(if tests.is_empty() {
+                name.into()
+            } else {
+                format!("{name} ({})", tests.join(", "))
+            });
         }
         self.summary += summary;
     }
@@ -350,44 +352,6 @@ impl Steps<'_> {
     fn stop_if_interrupted(&self) -> Result<()> {
         if self.cx.interrupted() { bail!("stopped") } else { Ok(()) }
     }
-}
-
-/// One test, whose name its step adds.
-fn judged(passed: bool) -> Summary {
-    Summary { passed: passed.into(), failed: (!passed).into(), ..Summary::default() }
-}
-
-fn capture(mut command: Command) -> Result<Outcome> {
-    let output = command.stdin(Stdio::null()).output()?;
-    let text = [output.stdout, output.stderr].map(|b| String::from_utf8_lossy(&b).into_owned());
-    let text = text.concat();
-    Ok((results(&text, output.status.success()), text))
-}
-
-/// What a command that ran tests gave, by what it wrote and whether it ended well.
-fn results(text: &str, success: bool) -> Summary {
-    let mut summary = test_results(text);
-    // No tests were counted: the command is the test. And a command that failed without
-    // a failed test, such as a build that broke, has failed all the same.
-    if summary == Summary::default() || (!success && summary.failed == 0) {
-        summary += judged(success);
-    }
-    summary
-}
-
-/// The sum of libtest's closing lines.
-fn test_results(text: &str) -> Summary {
-    let mut sum = Summary::default();
-    for line in text.lines().filter_map(|l| l.strip_prefix("test result: ")) {
-        let count = |word: &str| {
-            let before =
-                line.split_once(word).and_then(|(before, _)| before.trim().rsplit(' ').next());
-            before.and_then(|n| n.parse().ok()).unwrap_or(0)
-        };
-        let (passed, failed, skipped) = (count(" passed"), count(" failed"), count(" ignored"));
-        sum += Summary { passed, failed, skipped, ..Summary::default() };
-    }
-    sum
 }
 
 #[cfg(test)]
@@ -404,32 +368,5 @@ mod tests {
         assert!(parse("eli/hello").is_ok() && parse("*").is_ok());
         let error = parse("").unwrap_err();
         assert!(error.contains("a part of a test's name, or `*` for all"), "{error}");
-    }
-
-    #[test]
-    fn results_are_summed() {
-        let text = "\
-test result: ok. 35 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 3.43s
-noise
-test result: FAILED. 4 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out
-";
-        let sum = test_results(text);
-        assert_eq!((sum.passed, sum.failed, sum.skipped), (39, 2, 1));
-        assert_eq!(sum.to_string(), "39 passed, 2 failed, 1 skipped");
-    }
-
-    #[test]
-    fn a_command_without_tests_counts_as_one() {
-        let run = |script: &str| {
-            let mut command = Command::new("sh");
-            command.args(["-c", script]);
-            capture(command).unwrap().0
-        };
-        let counts = |summary: Summary| (summary.passed, summary.failed, summary.skipped);
-        assert_eq!(counts(run("true")), (1, 0, 0));
-        assert_eq!(counts(run("exit 1")), (0, 1, 0));
-        let line = "echo 'test result: ok. 3 passed; 0 failed; 0 ignored'";
-        assert_eq!(counts(run(line)), (3, 0, 0));
-        assert_eq!(counts(run(&format!("{line}; exit 1"))), (3, 1, 0));
     }
 }
