@@ -14,8 +14,8 @@
  *
  * Guarantees: an instruction is counted when it starts, once, on the CPU that
  * runs it: also one that faults, is intercepted, or is a repetition of REP (as
- * the emulator restarts it). A VMRUN counts as the host's last instruction, the
- * marker after it as the host's first. Doesn't guarantee: a split of guest and
+ * the emulator restarts it). A VMRUN counts as the last instruction of whoever executes it, the
+ * host or a guest whose VMRUN exits, the marker after it as the host's first. Doesn't guarantee: a split of guest and
  * host for a hypervisor that doesn't run the marker; the CPU's own state is not
  * looked at. Costs about as much time again as the emulation itself.
  *
@@ -178,6 +178,9 @@ static void on_vmrun(unsigned vcpu, void *user)
         fprintf(out, "entry vcpu=%u own=%" PRIu64 " all=%" PRIu64 "\n", vcpu, c->instructions, of_all());
         fflush(out);
     }
+    /* A guest that is a hypervisor: its own VMRUN is its last instruction before the host's. */
+    if (c->in_guest)
+        c->guest += c->instructions - c->since;
     c->since = c->instructions;
     c->in_guest = true;
 }

@@ -3,8 +3,9 @@
 
 use super::{
     column::Column,
-    experiments, inner, io, iommus,
+    experiments, io, iommus,
     measure::{Cell, Request, Results, measure},
+    nested,
     ready::{FOLDER, Files, prepare},
     report::{self, Measured},
     shared,
@@ -51,6 +52,8 @@ enum What {
     Shared(shared::Args),
     /// Paravirtual disks: one VM and several on a sidecore, classical and exitless
     Sidecore(sidecore::Args),
+    /// A guest of a guest: what an exit costs at one level and at two
+    Nested(nested::Args),
     /// The daemon below stock QEMU beside other servers of vhost-user disks, natively
     Io(io::Args),
 }
@@ -122,7 +125,7 @@ enum Demo {
     /// Paravirtual disks of several VMs, classical and exitless, in one table
     Sidecores(sidecore::DemoArgs),
     /// A guest's guest with an NVMe controller of its own: exits by reason, in one table
-    Nested(inner::DemoArgs),
+    Nested(nested::DemoArgs),
 }
 
 /// Runs an experiment.
@@ -142,6 +145,7 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
         What::Fio(args) => one(cx, fio(&args.depth), &args.one),
         What::Shared(args) => shared::run(args, cx),
         What::Sidecore(args) => sidecore::run(args, cx),
+        What::Nested(args) => nested::run(args, cx),
         What::Io(args) => io::run(args, cx),
     }
 }
@@ -198,7 +202,7 @@ owns its core's interrupt controller, the timer included (direct). Everything is
 pub fn demo(args: &DemoArgs, cx: &Context) -> Result<()> {
     match &args.what {
         Some(Demo::Sidecores(args)) => return sidecore::demo(args, cx),
-        Some(Demo::Nested(args)) => return inner::demo(args, cx),
+        Some(Demo::Nested(args)) => return nested::demo(args, cx),
         None => {}
     }
     let json = args.json.as_deref().map(Output::claim).transpose()?;

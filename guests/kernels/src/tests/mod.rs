@@ -133,6 +133,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("svm-hostile", svm::hostile),
     ("svm-events", svm::events),
     ("svm-cost", svm::instructions),
+    ("svm-levels", svm::levels),
     ("svm-restart", svm::restart),
     ("svm-shutdown", svm::shutdown),
     ("heartbeat", heartbeat::heartbeat),

@@ -7,6 +7,7 @@ mod cost;
 mod hostile;
 mod inside;
 mod interrupts;
+mod levels;
 mod paging;
 mod registers;
 mod smp;
@@ -282,6 +283,7 @@ fn loaded(test: &str) {
 pub use cost::instructions;
 pub use hostile::hostile;
 pub use interrupts::interrupts;
+pub use levels::levels;
 pub use paging::{paging, touched};
 pub use registers::registers;
 pub use smp::{events, restart, shutdown};

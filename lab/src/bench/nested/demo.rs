@@ -1,7 +1,7 @@
 //! `exitless demo nested`: Debian's kernel with KVM in a VM, QEMU in it with the same kernel once
 //! more, which has the machine's NVMe controller by both of them; what a read takes, in one table.
 
-use super::show::{Block, Source, Table, text, two, whole};
+use crate::bench::show::{Block, Source, Table, text, two, whole};
 use crate::selftest::inner_linux::{self, Heard, Idle, Window};
 use anyhow::{Result, bail};
 use exitless::{context::Context, output::Output};

@@ -1,0 +1,63 @@
+//! Guests of a guest: what exits cost at one level and at two (`exitless bench nested`), and a
+//! device of the inner guest's (`exitless demo nested`).
+
+mod boot;
+mod demo;
+mod levels;
+
+pub use demo::{DemoArgs, demo};
+
+use super::{
+    progress::Step,
+    show::{Block, text},
+};
+use anyhow::Result;
+use exitless::{context::Context, output::Output};
+use levels::{Below, Column};
+use std::path::PathBuf;
+
+/// What `bench nested` takes.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// Another hypervisor below the same kernel, on the same machine, as a column beside ours
+    #[arg(long, value_enum)]
+    peer: Option<Peer>,
+    /// Write the rows as JSON to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Peer {
+    /// Debian's kernel with KVM, and Debian's QEMU
+    Kvm,
+}
+
+const ABOUT: &str = "\
+A small kernel is a hypervisor (L1) with a guest of a few instructions (L2), Turtles' \
+micro-benchmarks: the same kernel on the bare emulated machine, in a VM of Exitless, and, with \
+--peer kvm, in one of KVM's. An outside plugin counts each instruction between two marks.";
+
+/// Measures and shows the table.
+pub fn run(args: &Args, cx: &Context) -> Result<()> {
+    let json = args.json.as_deref().map(Output::claim).transpose()?;
+    println!("{}\n", text::wrap(ABOUT));
+    let mut below = vec![Below::Nothing, Below::Exitless];
+    if args.peer == Some(Peer::Kvm) {
+        below.push(Below::Kvm);
+    }
+    boot::prepare(cx, &below)?;
+    let mut columns = Vec::new();
+    for below in below {
+        let step = Step::begin(format!("below the small kernel: {}", below.label()));
+        let measured = boot::boot(cx, below).and_then(|counted| Column::of(below, &counted));
+        step.end(if measured.is_ok() { "counted" } else { "failed" });
+        columns.push(measured?);
+    }
+    println!("\n{}", text::blocks(&[Block::Table(levels::table(&columns))]));
+    println!("{}", text::wrap(levels::LEGEND));
+    if let Some(json) = json {
+        json.write_json(&columns)?;
+    }
+    Ok(())
+}
