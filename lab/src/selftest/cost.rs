@@ -22,15 +22,15 @@ pub fn of(budgets: &[Budget], edges: &[Edge]) -> Result<Vec<String>, String> {
             return Err(format!("the window of {} isn't one of one vCPU", budget.what));
         }
         let host = close.host.wrapping_sub(open.host);
-        let entries = close.vmruns.wrapping_sub(open.vmruns);
+        let exits = close.host_entries.wrapping_sub(open.host_entries);
         let Budget { what, times, host_each, like_before } = budget;
         let line = format!(
-            "{what}: {:.1} host instructions and {:.3} guest entries each, of {times}",
+            "{what}: {:.1} host instructions and {:.3} exits each, of {times}",
             host as f64 / *times as f64,
-            entries as f64 / *times as f64
+            exits as f64 / *times as f64
         );
-        if host > times * host_each || entries == 0 {
-            dear.push(format!("{line}; {host_each} instructions at most, and entries, wanted"));
+        if host > times * host_each || exits == 0 {
+            dear.push(format!("{line}; {host_each} instructions at most, and exits, wanted"));
         }
         // Each costs the same to an instruction, or there is a difference.
         let each = (host + times / 2) / times;
@@ -62,7 +62,7 @@ mod tests {
         let window =
             |host: u64, vmruns: u64| [edge(true, 100, 7), edge(false, 100 + host, 7 + vmruns)];
         let lines = of(&[budget], &window(50, 10)).unwrap();
-        assert!(lines[0].contains("5.0 host") && lines[0].contains("1.000 guest"), "{lines:?}");
+        assert!(lines[0].contains("5.0 host") && lines[0].contains("1.000 exits"), "{lines:?}");
         assert!(of(&[budget], &window(51, 10)).is_err());
         assert!(of(&[budget], &window(0, 0)).is_err());
         assert!(of(&[budget], &[]).is_err());

@@ -70,6 +70,11 @@ impl Nesting {
                 if is_other {
                     self.inner.tlb_control = 1;
                 }
+                if let Some((of, address)) = self.missed.take()
+                    && of == cr3
+                {
+                    self.put_in(v01, memory, of, address);
+                }
                 root
             }
         };
@@ -82,6 +87,20 @@ impl Nesting {
         }
         (self.block, self.known) = (Some(page), (gpa, page));
         Ok(())
+    }
+
+    /// Puts in what L1 has by now for an address whose fault it was told, so that L2 doesn't exit
+    /// for it again. As a CPU may that looks ahead: the dirty bit stays, and so does what faults.
+    #[inline(never)]
+    fn put_in(&mut self, v01: &Vmcb, memory: &dyn GuestPages, cr3: u64, address: u64) {
+        let rules = self.rules(v01);
+        let walked = walk(&mut Words(memory), cr3, address, Access::default(), rules);
+        let Ok(walked) = walked else { return };
+        let Some(page) = composed(memory, &self.registers, &walked) else { return };
+        // Without a frame for it the tables are empty, and L2 exits, as for any other page.
+        if self.shadow.fill(&mut self.frames, cr3, address, page) != Ok(false) {
+            self.inner.tlb_control = 1;
+        }
     }
 
     /// L2 accesses a register that L1 lets it access. False: the host doesn't.

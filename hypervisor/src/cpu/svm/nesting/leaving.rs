@@ -58,6 +58,7 @@ impl Nesting {
             Ok(walked) => walked,
             Err(miss) => match miss.told(info) {
                 Some(info) => {
+                    self.missed = Some((cr3, gpa));
                     self.inner.exit_info1 = info;
                     return Err(exit::NPF);
                 }

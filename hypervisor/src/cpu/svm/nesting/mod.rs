@@ -64,6 +64,8 @@ pub struct Nesting {
     /// What is in it beside L1's memory.
     registers: Registers,
     frames: Frames,
+    /// The address of L2's whose fault L1 was told last, and by which tables.
+    missed: Option<(u64, u64)>,
     /// The root of L1's own tables.
     own_root: u64,
     /// The machine's address of L1's control block, 12, while L2 is current.
@@ -117,6 +119,7 @@ impl Nesting {
             registers: Registers::default(),
             own_root: nested_root,
             frames: Frames::new(FRAMES)?,
+            missed: None,
             block: None,
             known: (u64::MAX, 0),
             held: None,
