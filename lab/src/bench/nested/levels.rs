@@ -3,10 +3,7 @@
 //! Turtles' micro-benchmarks (OSDI 2010, section 5.2), with other means: exits and instructions are
 //! counted, not cycles.
 
-use crate::bench::{
-    lines::Plugin,
-    show::{Source, Table, two, whole},
-};
+use crate::bench::lines::Plugin;
 use anyhow::{Result, bail};
 use serde::Serialize;
 
@@ -15,6 +12,7 @@ use serde::Serialize;
 #[serde(rename_all = "lowercase")]
 pub enum Below {
     /// The machine.
+    #[serde(rename = "bare")]
     Nothing,
     /// A VM of ours.
     Exitless,
@@ -33,8 +31,19 @@ impl Below {
     }
 }
 
+/// Whose instruction exits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// The small kernel's own.
+    One,
+    /// Its guest's, of which the kernel is told.
+    Two,
+}
+
 /// A window of `guests/kernels/src/tests/svm/levels.rs`.
 struct Load {
+    level: Level,
     name: &'static str,
     /// How often it is done.
     times: u64,
@@ -42,21 +51,24 @@ struct Load {
     runs: u64,
 }
 
-const OWN: usize = 3;
 const LOADS: [Load; 8] = [
-    Load { name: "CPUID", times: 1000, runs: 0 },
-    Load { name: "a port", times: 1000, runs: 0 },
-    Load { name: "an MSR", times: 1000, runs: 0 },
-    Load { name: "CPUID", times: 1000, runs: 1 },
-    Load { name: "a port", times: 1000, runs: 1 },
-    Load { name: "an MSR", times: 1000, runs: 1 },
-    Load { name: "a hypercall", times: 1000, runs: 1 },
-    Load { name: "first touch of a page, and a hypercall", times: 64, runs: 2 },
+    Load { level: Level::One, name: "CPUID", times: 1000, runs: 0 },
+    Load { level: Level::One, name: "a port", times: 1000, runs: 0 },
+    Load { level: Level::One, name: "an MSR", times: 1000, runs: 0 },
+    Load { level: Level::Two, name: "CPUID", times: 1000, runs: 1 },
+    Load { level: Level::Two, name: "a port", times: 1000, runs: 1 },
+    Load { level: Level::Two, name: "an MSR", times: 1000, runs: 1 },
+    Load { level: Level::Two, name: "a hypercall", times: 1000, runs: 1 },
+    Load { level: Level::Two, name: "first touch of a page, and a hypercall", times: 64, runs: 2 },
 ];
 
 /// What one of them took, each time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Cost {
+    /// Whose it is.
+    pub level: Level,
+    /// What it is.
+    pub what: &'static str,
     /// Exits of whoever is below the kernel.
     pub exits: f64,
     /// Instructions of all levels on that CPU.
@@ -68,16 +80,11 @@ pub struct Cost {
 /// A run.
 #[derive(Debug, Serialize)]
 pub struct Column {
-    below: Below,
-    costs: Vec<Cost>,
+    /// What the kernel ran on.
+    pub below: Below,
+    /// In the order of the windows, which is the same in all runs.
+    pub costs: Vec<Cost>,
 }
-
-/// What the table's words mean.
-pub const LEGEND: &str = "\
-Level one: the small kernel's own instruction exits. Level two: its guest's does, the kernel is told \
-and runs it on. Exits are of the host below the kernel; instructions are all that the CPU executed, \
-of every level, the host's interrupts among them. \"of the host's\": Exitless marks where it begins, \
-KVM doesn't.";
 
 impl Column {
     /// What the plugin counted, each time.
@@ -106,6 +113,8 @@ impl Column {
                 );
             }
             costs.push(Cost {
+                level: load.level,
+                what: load.name,
                 exits: if below == Below::Nothing { 0.0 } else { each(of_the_host) },
                 instructions: each(host + guest),
                 host: (below == Below::Exitless).then(|| each(host)),
@@ -115,30 +124,10 @@ impl Column {
     }
 }
 
-/// The table: a column for each run.
-pub fn table(columns: &[Column]) -> Table {
-    let heads = columns.iter().map(|column| column.below.label().to_owned());
-    let mut table = Table::new("an exit, at one level and at two", heads);
-    for (title, from, to) in [("level one", 0, OWN), ("level two", OWN, LOADS.len())] {
-        table.section(Source::Measured, title);
-        for (n, load) in LOADS.iter().enumerate().take(to).skip(from) {
-            let costs = || columns.iter().filter_map(move |column| column.costs.get(n));
-            table.line(format!("exits, {}", load.name), costs().map(|cost| two(cost.exits)));
-            table.part("instructions", costs().map(|cost| whole(cost.instructions)));
-            let host = |cost: &Cost| cost.host.map_or_else(|| "-".into(), whole);
-            table.part("of the host's", costs().map(host));
-        }
-    }
-    table
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::{
-        lines::Edge,
-        show::{Block, text},
-    };
+    use crate::bench::lines::Edge;
 
     /// Windows in each of which every operation takes 10 VMRUNs, 100 instructions of the host's and
     /// 1,000 of the guest's.
@@ -165,8 +154,6 @@ mod tests {
         assert_eq!(column.costs[7].host, Some(100.0));
         let bare = Column::of(Below::Nothing, &counted()).unwrap();
         assert!(bare.costs.iter().all(|cost| cost.exits == 0.0 && cost.host.is_none()));
-        let shown = text::blocks(&[Block::Table(table(&[bare, column]))]);
-        assert!(shown.contains("level two") && shown.contains("8.00"), "{shown}");
     }
 
     #[test]

@@ -4,17 +4,14 @@
 mod boot;
 mod demo;
 mod levels;
+mod output;
 
 pub use demo::{DemoArgs, demo};
 
-use super::{
-    progress::Step,
-    show::{Block, text},
-};
+use super::{progress::Step, ready::Files, show::text};
 use anyhow::Result;
-use exitless::{context::Context, output::Output};
+use exitless::context::Context;
 use levels::{Below, Column};
-use std::path::PathBuf;
 
 /// What `bench nested` takes.
 #[derive(clap::Args, Clone, Debug)]
@@ -22,9 +19,8 @@ pub struct Args {
     /// Another hypervisor below the same kernel, on the same machine, as a column beside ours
     #[arg(long, value_enum)]
     peer: Option<Peer>,
-    /// Write the rows as JSON to this file
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    files: Files,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -40,7 +36,7 @@ micro-benchmarks: the same kernel on the bare emulated machine, in a VM of Exitl
 
 /// Measures and shows the table.
 pub fn run(args: &Args, cx: &Context) -> Result<()> {
-    let json = args.json.as_deref().map(Output::claim).transpose()?;
+    let files = args.files.claim("nested")?;
     println!("{}\n", text::wrap(ABOUT));
     let mut below = vec![Below::Nothing, Below::Exitless];
     if args.peer == Some(Peer::Kvm) {
@@ -54,10 +50,7 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
         step.end(if measured.is_ok() { "counted" } else { "failed" });
         columns.push(measured?);
     }
-    println!("\n{}", text::blocks(&[Block::Table(levels::table(&columns))]));
-    println!("{}", text::wrap(levels::LEGEND));
-    if let Some(json) = json {
-        json.write_json(&columns)?;
-    }
-    Ok(())
+    println!("\n{}", text::blocks(&output::blocks(&columns)));
+    println!("{}", text::wrap(output::LEGEND));
+    files.write(&columns, &output::page(&columns, ABOUT))
 }
