@@ -5,11 +5,12 @@
 //! exit of its that its hypervisor was told had two of ours, and each interrupt of its hypervisor's
 //! two more at the most. What interrupts there are is a matter of time, so that counts are judged
 //! by what the hypervisor says it had. With an NVMe controller that the hypervisor gave it, the
-//! innermost guest read what it had written, and no access to its registers had an exit of anybody.
+//! innermost guest read what it had written; with a virtual function of a network controller all its
+//! echoes were answered; and no access to either's registers had an exit of anybody.
 
 use super::{
     alone::tail,
-    inner_linux::{self, Heard, Idle, Window},
+    inner_linux::{self, Device, Given, Heard, Idle, Window},
     names::named,
     tally::Tally,
 };
@@ -19,25 +20,30 @@ use exitless::{context::Context, say::plain};
 use ledger::{Counters, Reason};
 use std::time::Instant;
 
-/// Their names; the second has a disk.
-const NAMES: [&str; 2] = ["nesting/linux-kvm", "nesting/linux-nvme"];
+/// Their names, and what the innermost guest has.
+const CASES: [(&str, Option<Device>); 3] = [
+    ("nesting/linux-kvm", None),
+    ("nesting/linux-nvme", Some(Device::Nvme)),
+    ("nesting/linux-function", Some(Device::Function)),
+];
 /// What must be said, in this order.
 const SAYS: [&str; 4] = ["L1: 6.12", "L2 halted after 200 OUTs", "L2: 6.12", "L2 is done"];
-/// And with a disk.
+/// And with a disk, or a network; all of the last window's echoes are answered.
 const DISK_SAYS: &str = "L2: its disk same=yes complaints=0";
+const NETWORK_SAYS: &str = "L2: its network answers=1000 of 1000 complaints=0";
 /// The innermost guest's boot has some 30,000.
 const TOLD: u64 = 15_000;
 /// Exits of the hypervisor's before its first guest runs, and when its last one is gone.
 const BESIDES: u64 = 300;
-/// Reads in the long window.
-const READS: u64 = 1000;
+/// Reads, or echoes, in the long window.
+const TIMES: u64 = 1000;
 /// Translations put in while it reads: for what Linux touches first then.
 const FILLED_EACH: f64 = 0.01;
 
 /// Those that are chosen by a part of their name, or with all; a quick test has none.
 pub fn chosen(quick: bool, only: Option<&str>) -> Vec<&'static str> {
     let is_chosen = |name: &&str| only.map_or(!quick, |text| named(name, text));
-    NAMES.into_iter().filter(is_chosen).collect()
+    CASES.into_iter().map(|(name, _)| name).filter(is_chosen).collect()
 }
 
 /// Runs them.
@@ -48,7 +54,8 @@ pub fn run(cx: &Context, names: &[&'static str], tally: &Tally) -> Result<Summar
     }
     for &name in names {
         let start = Instant::now();
-        let outcome = one(cx, name == NAMES[1]);
+        let given = CASES.iter().find(|(known, _)| *known == name).and_then(|(_, device)| *device);
+        let outcome = one(cx, given);
         if cx.interrupted() {
             bail!("stopped");
         }
@@ -63,16 +70,19 @@ pub fn run(cx: &Context, names: &[&'static str], tally: &Tally) -> Result<Summar
 }
 
 /// Boots one, and gives what is to be told; an error is what was wrong.
-fn one(cx: &Context, has_disk: bool) -> Result<String> {
-    let heard = inner_linux::boot(cx, has_disk.then_some((READS, Idle::Kvm)))?;
+fn one(cx: &Context, device: Option<Device>) -> Result<String> {
+    let given = |device| Given { device, times: TIMES, idle: Idle::Kvm };
+    let heard = inner_linux::boot(cx, device.map(given))?;
     let told = judge(&heard)?;
-    if !has_disk {
-        return Ok(told);
+    let (says, what) = match device {
+        None => return Ok(told),
+        Some(Device::Nvme) => (DISK_SAYS, "a read of its guest's disk"),
+        Some(Device::Function) => (NETWORK_SAYS, "an echo for its guest"),
+    };
+    if !heard.console.contains(says) {
+        bail!("\"{says}\" isn't said; the console's end: {}", tail(&heard.console));
     }
-    if !heard.console.contains(DISK_SAYS) {
-        bail!("its guest's disk isn't right; the console's end: {}", tail(&heard.console));
-    }
-    Ok(format!("{told}; {}", judge_reads(&heard.reads()?)?))
+    Ok(format!("{told}; {what}: {}", judge_uses(&heard.reads()?)?))
 }
 
 fn judge(heard: &Heard) -> Result<String> {
@@ -107,19 +117,19 @@ fn judge(heard: &Heard) -> Result<String> {
     ))
 }
 
-fn judge_reads(window: &Window) -> Result<String> {
+fn judge_uses(window: &Window) -> Result<String> {
     let (registers, filled) = (window.by_kvm("mmio_exits"), window.of_reason(Reason::NestedFill));
     let outside = window.of_reason(Reason::NestedPageFault) + window.of_reason(Reason::MsixTable);
     if window.interrupts < window.reads / 2.0 {
-        bail!("{} interrupts for {} reads", window.interrupts, window.reads);
+        bail!("{} interrupts for {} uses of the device", window.interrupts, window.reads);
     }
     if registers != 0.0 || outside != 0.0 || filled.is_nan() || filled > FILLED_EACH {
         bail!(
-            "a read had {registers} exits of its hypervisor's for registers, {outside} and {filled} of ours"
+            "each had {registers} exits of its hypervisor's for registers, {outside} and {filled} of ours"
         );
     }
     Ok(format!(
-        "a read of its guest's disk: {:.2} exits told, {:.2} of ours, none for its registers",
+        "{:.2} exits told, {:.2} of ours, none for its registers",
         window.of_reason(Reason::NestedReflected),
         window.all()
     ))
@@ -172,9 +182,9 @@ mod tests {
         let mut window = Window { reads: 800.0, interrupts: 800.0, ..Window::default() };
         window.exits = vec![0.0; 64];
         window.exits[Reason::NestedReflected as usize] = 2400.0;
-        assert!(judge_reads(&window).is_err(), "KVM says nothing");
+        assert!(judge_uses(&window).is_err(), "KVM says nothing");
         window.kvm.insert("mmio_exits".into(), 0.0);
-        let told = judge_reads(&window).unwrap();
+        let told = judge_uses(&window).unwrap();
         assert!(told.contains("3.00 exits told, 3.00 of ours"), "{told}");
         let wrong: [fn(&mut Window); 5] = [
             |w| w.interrupts = 300.0,
@@ -186,7 +196,7 @@ mod tests {
         for (n, change) in wrong.into_iter().enumerate() {
             let mut wrong = window.clone();
             change(&mut wrong);
-            assert!(judge_reads(&wrong).is_err(), "{n}");
+            assert!(judge_uses(&wrong).is_err(), "{n}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Linux with KVM as a guest, and QEMU in it with a guest of its own, which may have an NVMe
-//! controller by vfio-pci: Debian's, all of them untouched.
+//! Linux with KVM as a guest, and QEMU in it with a guest of its own, which may have an NVMe or a
+//! network controller by vfio-pci: Debian's, all of them untouched.
 //!
 //! Guarantees: what is given is of a run at whose end the hypervisor's guest and the hypervisor
 //! ended by themselves, while core 0 looked over the host's tables and found nothing wrong.
@@ -30,12 +30,12 @@ pub struct Heard {
     pub interrupts: u64,
 }
 
-/// What happened while the innermost guest read its disk.
+/// What happened while the innermost guest read its disk, or had its network answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Window {
-    /// Reads of 4 KiB.
+    /// Reads of 4 KiB, or echoes.
     pub reads: f64,
-    /// The disk's interrupts, as the innermost guest counts them.
+    /// The device's interrupts, as the innermost guest counts them.
     pub interrupts: f64,
     /// Its timer's.
     pub ticks: f64,
@@ -73,9 +73,28 @@ impl Idle {
     }
 }
 
-/// Boots it; with `disk` the innermost guest has one, reads it so often in its long window, and
-/// halts so.
-pub fn boot(cx: &Context, disk: Option<(u64, Idle)>) -> Result<Heard> {
+/// What the innermost guest has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// An NVMe controller, which it reads.
+    Nvme,
+    /// A virtual function of an 82576, by which it has QEMU's gateway answer.
+    Function,
+}
+
+/// It has this device, uses it so often in its long window, and halts so.
+#[derive(Clone, Copy, Debug)]
+pub struct Given {
+    /// The device.
+    pub device: Device,
+    /// Reads, or echoes.
+    pub times: u64,
+    /// Who has its CPU while it halts.
+    pub idle: Idle,
+}
+
+/// Boots it.
+pub fn boot(cx: &Context, given: Option<Given>) -> Result<Heard> {
     let scratch = tempfile::tempdir().context("no directory for temporary files")?;
     let path = |file: &str| cx.root.join("build/guest-nested").join(file).display().to_string();
     let mut vm = Vm {
@@ -96,13 +115,18 @@ pub fn boot(cx: &Context, disk: Option<(u64, Idle)>) -> Result<Heard> {
         iommu: GuestIommu::None,
     };
     let mut disks = Vec::new();
-    if let Some((reads, idle)) = disk {
-        let disk = scratch.path().join("disk");
-        fs::File::create(&disk)?.set_len(DISK_BYTES)?;
-        disks.push(Disk::File(disk));
-        vm.devices = vec!["nvme0".parse()?];
+    if let Some(Given { device, times, idle }) = given {
+        vm.devices = vec![match device {
+            Device::Nvme => {
+                let disk = scratch.path().join("disk");
+                fs::File::create(&disk)?.set_len(DISK_BYTES)?;
+                disks.push(Disk::File(disk));
+                "nvme0".parse()?
+            }
+            Device::Function => "nic0.vf0".parse()?,
+        }];
         vm.iommu = GuestIommu::Virtio;
-        vm.cmdline += &format!(" exitless.reads={reads} exitless.idle={}", idle.label());
+        vm.cmdline += &format!(" exitless.reads={times} exitless.idle={}", idle.label());
     }
     let (report, console) = alone::hear(cx, vm, disks, PATIENCE)?;
     let vm = report.vms.first().context("there is a VM")?;

@@ -2,7 +2,7 @@
 //! more, which has the machine's NVMe controller by both of them; what a read takes, in one table.
 
 use crate::bench::show::{Block, Source, Table, text, two, whole};
-use crate::selftest::inner_linux::{self, Heard, Idle, Window};
+use crate::selftest::inner_linux::{self, Device, Given, Heard, Idle, Window};
 use anyhow::{Result, bail};
 use exitless::{context::Context, output::Output};
 use ledger::Reason;
@@ -57,7 +57,8 @@ pub fn demo(args: &DemoArgs, cx: &Context) -> Result<()> {
     println!("2 of 3: two runs, some 40 seconds each on an idle machine");
     let mut columns = Vec::new();
     for idle in [Idle::Kvm, Idle::Guest] {
-        let heard = inner_linux::boot(cx, Some((READS, idle)))?;
+        let heard =
+            inner_linux::boot(cx, Some(Given { device: Device::Nvme, times: READS, idle }))?;
         columns.push((idle, reads(&heard)?));
     }
     println!("3 of 3: what was counted\n");
