@@ -4,6 +4,7 @@
 
 mod block;
 mod cost;
+mod guarded;
 mod hostile;
 mod inside;
 mod interrupts;
@@ -280,6 +281,7 @@ fn loaded(test: &str) {
 }
 
 pub use cost::instructions;
+pub use guarded::guarded;
 pub use hostile::hostile;
 pub use interrupts::interrupts;
 pub use paging::{paging, touched};
