@@ -1,9 +1,9 @@
 //! An interrupt that is in service already and that the CPU delivers as a virtual one: as soon as a
 //! flag that it keeps ([`flag`](crate::Vcpu::flag)) and the guest's IF let it in.
 //!
-//! Guarantees: there is one only while the CPU keeps the flag, and what exits on its behalf exits no
-//! longer than until [`Vcpu::end_guard`]. The task priority doesn't hold it back, since it was let in
-//! before; MOV to CR8 exits meanwhile, WRMSR to the task priority doesn't.
+//! Guarantees: there is one only while the CPU keeps the flag, and what exits on its behalf exits
+//! no longer than until [`Vcpu::end_guard`]. The task priority doesn't hold it back, since it was
+//! let in before; MOV to CR8 exits meanwhile, WRMSR to the task priority doesn't.
 
 use crate::Vcpu;
 use crate::emulator::DELIVERY_FAULTS;

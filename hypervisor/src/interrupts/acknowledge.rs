@@ -1,8 +1,8 @@
 //! An interrupt that the host takes and doesn't complete: it stays in service in the core's local
 //! APIC, for a guest that is to complete it.
 //!
-//! Guarantees: it is one, the highest that is pending and that the local APIC lets in; none that the
-//! host would take for an exception. The core's handlers complete all others.
+//! Guarantees: it is one, the highest that is pending and that the local APIC lets in; none that
+//! the host would take for an exception. The core's handlers complete all others.
 
 use crate::cpu::{PerCpu, this, x2apic};
 use core::arch::asm;

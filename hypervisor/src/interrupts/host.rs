@@ -1,9 +1,9 @@
 //! The host's interrupt descriptor table and its handlers.
 //!
-//! Guarantees: every vector has a gate; an interrupt is noted and completed
-//! before its handler returns, but for one that is to stay in service (`acknowledge`); an NMI is only noted, at any instruction; neither lets a core fall
-//! asleep that was about to; an exception is a bug and ends in a panic that shows the registers.
-//! Handlers neither lock, nor log, nor allocate.
+//! Guarantees: every vector has a gate; an interrupt is noted and completed before its handler
+//! returns, but for one that is to stay in service (`acknowledge`); an NMI is only noted, at any
+//! instruction; neither lets a core fall asleep that was about to; an exception is a bug and ends
+//! in a panic that shows the registers. Handlers neither lock, nor log, nor allocate.
 
 use super::{
     SPURIOUS, TIMER, WAKE,

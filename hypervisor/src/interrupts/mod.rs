@@ -1,9 +1,9 @@
 //! Physical interrupts that arrive in the host.
 //!
-//! Guarantees: each is noted for the core it arrived on and completed (EOI) at
-//! once, unless a guest is to complete it ([`acknowledge`]); whoever cares asks with [`take`]. Legacy sources (8259, IOAPIC pins,
-//! LINT0, LINT1) are masked and stay so unless somebody unmasks a pin; but core 0 takes the
-//! platform's NMIs at LINT1.
+//! Guarantees: each is noted for the core it arrived on and completed (EOI) at once, unless a guest
+//! is to complete it ([`acknowledge`]); whoever cares asks with [`take`]. Legacy sources (8259,
+//! IOAPIC pins, LINT0, LINT1) are masked and stay so unless somebody unmasks a pin; but core 0
+//! takes the platform's NMIs at LINT1.
 
 mod acknowledge;
 mod arrived;

@@ -4,6 +4,7 @@
 
 mod block;
 mod cost;
+mod disturbed;
 mod guarded;
 mod hostile;
 mod inside;

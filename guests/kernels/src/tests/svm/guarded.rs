@@ -33,7 +33,8 @@ fn came(frame: &mut idt::Frame) {
     x2apic::complete();
 }
 
-/// A fault of the delivery: the table is as it was, and the interrupt, which was taken, is completed.
+/// A fault of the delivery: the table is as it was, and the interrupt, which was taken, is
+/// completed.
 fn failed(_: &mut idt::Frame) {
     idt::load();
     idt::write_gate(idt::arena(0), LOW, idt::gate(LOW, true));

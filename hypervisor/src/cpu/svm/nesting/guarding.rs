@@ -1,14 +1,14 @@
 //! Guarded delivery of L1's interrupts, while the CPU keeps L1's flag.
 //!
 //! One that exits is taken by the host and not completed, so that it is in service in the core's
-//! local APIC as if L1 had taken it, and the CPU delivers it as a virtual interrupt: that the virtual
-//! flag does hold back. L1's EOI, which doesn't exit, completes it. So it costs one exit, and if L2
-//! ran that is the one that L1 is told.
+//! local APIC as if L1 had taken it, and the CPU delivers it as a virtual interrupt: that the
+//! virtual flag does hold back. L1's EOI, which doesn't exit, completes it. So it costs one exit,
+//! and if L2 ran that is the one that L1 is told.
 //!
-//! Guarantees: at most one waits so, the highest, and only while the CPU keeps the flag and L1 runs.
-//! For anything else (VMRUN, an NMI, a higher interrupt, another mode, a change of the task priority
-//! by CR8) it is made pending again first, as if it had never been taken. If L1 completes it before
-//! it was delivered, it has it all the same.
+//! Guarantees: at most one waits so, the highest, and only while the CPU keeps the flag and L1
+//! runs. For anything else (VMRUN, an NMI, a higher interrupt, another mode, a change of the task
+//! priority by CR8) it is made pending again first, as if it had never been taken. If L1 completes
+//! it before it was delivered, it has it all the same.
 
 use crate::cpu::svm::SvmCpu;
 use crate::cpu::x2apic;
@@ -53,9 +53,9 @@ impl SvmCpu {
         self.withdraw()
     }
 
-    /// L2 is ready, and one waits that was guarded before. Tells L1 so, if L2 would be left for it at
-    /// once: but first it would have what is injected, and KVM lets an interrupt wait where it has
-    /// more to inject.
+    /// L2 is ready, and one waits that was guarded before. Tells L1 so, if L2 would be left for it
+    /// at once: but first it would have what is injected, and KVM lets an interrupt wait where it
+    /// has more to inject.
     #[cold]
     #[inline(never)]
     pub(super) fn tells_at_once(&mut self) -> bool {

@@ -7,8 +7,8 @@
 //!
 //! L1's global interrupt flag the CPU keeps where it can, and an interrupt that comes meanwhile is
 //! guarded. Else, while the flag is clear, the task priority of the core's local APIC (in injection
-//! mode the virtual one) holds every interrupt back: what comes stays pending, and nothing exits for
-//! it. L1 would see that in CR8 and in the APIC's registers, and nowhere else.
+//! mode the virtual one) holds every interrupt back: what comes stays pending, and nothing exits
+//! for it. L1 would see that in CR8 and in the APIC's registers, and nowhere else.
 //!
 //! | file | is |
 //! |---|---|
