@@ -23,6 +23,7 @@
 //! | `enter` | 12 and 01, merged into 02 |
 //! | `owner` | whose exit one is |
 //! | `again` | an event that L2 has after all |
+//! | `keep` | for how long the CPU keeps L1's global interrupt flag |
 //! | `leave` | an exit of L2, written into 12 |
 //! | `loaded` | what VMLOAD and VMSAVE move |
 //! | `maps` | the merged permission map of MSRs |
@@ -35,6 +36,7 @@ mod block;
 mod check;
 mod control;
 mod enter;
+mod keep;
 mod leave;
 pub mod loaded;
 mod maps;
@@ -48,6 +50,7 @@ pub use block::Block;
 pub use check::Illegal;
 pub use control::Control;
 pub use enter::{Entry, Host, Nest};
+pub use keep::Keep;
 pub use leave::{Told, host_state};
 pub use maps::{MSR_WORDS, OpenWords, TooMany, Used};
 pub use offer::Offer;

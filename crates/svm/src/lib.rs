@@ -14,6 +14,7 @@ mod events;
 mod exits;
 mod features;
 mod flag;
+mod guard;
 pub mod maps;
 mod nmi;
 mod registers;

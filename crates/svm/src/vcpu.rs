@@ -161,6 +161,7 @@ impl Vcpu {
     /// The state of a CPU at its start; nothing pending, injection mode.
     pub fn reset(&mut self, start: Start) {
         self.restore_idt();
+        self.end_guard();
         self.take_flag();
         self.open_loads(false);
         self.registers = GeneralRegisters::default();
@@ -216,6 +217,7 @@ impl Vcpu {
         let exit = exits::decode(self.vmcb, &self.features, in_service);
         match exit {
             Exit::NmiDone => self.nmi.returns(self.vmcb),
+            Exit::Fault { .. } => self.forget_guard(),
             Exit::Exception { vector: DEBUG, .. } if self.nmi.stepped(self.vmcb) => {
                 return Exit::NmiDone;
             }

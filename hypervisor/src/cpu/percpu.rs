@@ -9,7 +9,7 @@ use crate::console::Ring;
 use alloc::boxed::Box;
 use core::{
     arch::asm,
-    sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
 use delivery::Kicks;
 use spin::Once;
@@ -39,6 +39,8 @@ pub struct PerCpu {
     pub(crate) nmi_pending: AtomicBool,
     /// Interrupts that arrived in the host, one bit per vector.
     pub(crate) noted: [AtomicU64; 4],
+    /// What `interrupts::acknowledge` waits for, and what it got.
+    pub(crate) acknowledged: AtomicU32,
     /// Inside `memory::while_reporting`.
     pub(crate) reporting: AtomicBool,
     /// A `fn(usize) -> !` that this core is to run, or 0, and its argument.
@@ -66,6 +68,7 @@ impl PerCpu {
             kicks: Kicks::new(),
             nmi_pending: AtomicBool::new(false),
             noted: [const { AtomicU64::new(0) }; 4],
+            acknowledged: AtomicU32::new(0),
             reporting: AtomicBool::new(false),
             work: AtomicUsize::new(0),
             argument: AtomicUsize::new(0),

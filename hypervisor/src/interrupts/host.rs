@@ -1,12 +1,13 @@
 //! The host's interrupt descriptor table and its handlers.
 //!
-//! Guarantees: every vector has a gate; an interrupt is noted and completed
-//! before its handler returns; an NMI is only noted, at any instruction; neither lets a core fall
-//! asleep that was about to; an exception is a bug and ends in a panic that shows the registers.
-//! Handlers neither lock, nor log, nor allocate.
+//! Guarantees: every vector has a gate; an interrupt is noted and completed before its handler
+//! returns, but for one that is to stay in service (`acknowledge`); an NMI is only noted, at any
+//! instruction; neither lets a core fall asleep that was about to; an exception is a bug and ends
+//! in a panic that shows the registers. Handlers neither lock, nor log, nor allocate.
 
 use super::{
     SPURIOUS, TIMER, WAKE,
+    acknowledge::stays,
     arrived::{note, take, tell_core_0},
     nmi,
     sleep::{disable, past_halt, sleep},
@@ -47,6 +48,7 @@ const TOLERANT_NMI: u64 = 256;
 const DOUBLE_FAULT: usize = 8;
 const PAGE_FAULT: u64 = 14;
 const MACHINE_CHECK: u64 = 18;
+const RFLAGS_IF: u64 = 1 << 9;
 
 /// An interrupt gate (APM 2 4.8.4).
 #[derive(Clone, Copy)]
@@ -176,6 +178,10 @@ extern "C" fn handle(frame: &mut Frame) {
             // A true spurious interrupt isn't in service and is nobody's; a device may have the
             // same vector.
             if vector != SPURIOUS || x2apic::in_service(SPURIOUS) {
+                if stays(this(), vector) {
+                    frame.rflags &= !RFLAGS_IF;
+                    return;
+                }
                 note(vector);
                 x2apic::eoi();
                 if matches!(vector, TIMER | WAKE) {

@@ -2,9 +2,10 @@
 //! untouched.
 //!
 //! Guarantees: the innermost guest came up and ended by itself, and so did its hypervisor; each
-//! exit of its that its hypervisor was told had two of ours, and each interrupt of its hypervisor's
-//! two more at the most. What interrupts there are is a matter of time, so that counts are judged
-//! by what the hypervisor says it had. With an NVMe controller that the hypervisor gave it, the
+//! exit of its that its hypervisor was told had two of ours, one for an interrupt of its
+//! hypervisor's among them; one that came while the hypervisor ran had one, and every second one
+//! more at the most. What interrupts there are is a matter of time, so that counts are judged by
+//! what the hypervisor says it had. With an NVMe controller that the hypervisor gave it, the
 //! innermost guest read what it had written; with a virtual function of a network controller all its
 //! echoes were answered; and no access to either's registers had an exit of anybody.
 
@@ -101,7 +102,7 @@ fn judge(heard: &Heard) -> Result<String> {
         bail!("it was told {told} exits of its guests, and {TOLD} are few for a boot");
     }
     for (what, found, most) in [
-        ("exits for its instructions", runs, told + 2 * interrupts + BESIDES),
+        ("exits for its instructions", runs, told + interrupts / 2 + BESIDES),
         ("exits for interrupts", own, interrupts + BESIDES),
         ("exits for reads of MSRs", reads, BESIDES),
     ] {
@@ -156,12 +157,12 @@ mod tests {
 
     #[test]
     fn only_what_is_all_right_passes() {
-        let told = judge(&heard(GOOD, 30_000, 40_300, 5_300, 300)).unwrap();
-        assert!(told.contains("2.53 of ours each"), "{told}");
+        let told = judge(&heard(GOOD, 30_000, 32_800, 5_300, 300)).unwrap();
+        assert!(told.contains("2.28 of ours each"), "{told}");
         for wrong in [
-            heard(GOOD, 30_000, 40_301, 0, 0),
-            heard(GOOD, 30_000, 40_000, 5_301, 0),
-            heard(GOOD, 30_000, 40_000, 0, 301),
+            heard(GOOD, 30_000, 32_801, 0, 0),
+            heard(GOOD, 30_000, 32_000, 5_301, 0),
+            heard(GOOD, 30_000, 32_000, 0, 301),
             heard(GOOD, 14_999, 15_000, 0, 0),
         ] {
             assert!(judge(&wrong).is_err(), "{:?}", wrong.counters);

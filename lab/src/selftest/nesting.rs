@@ -6,11 +6,16 @@ use super::kernel::Variant;
 use plan::Policy;
 
 /// Its tests, and whether the quick test has them.
-const TESTS: [(&str, bool); 4] =
-    [("svm-exits", true), ("svm-invalid", false), ("svm-interrupts", true), ("svm-paging", true)];
+const TESTS: [(&str, bool); 5] = [
+    ("svm-exits", true),
+    ("svm-invalid", false),
+    ("svm-interrupts", true),
+    ("svm-guarded", true),
+    ("svm-paging", true),
+];
 
 /// The same in one boot of the bare machine.
-const ALL_BARE: &str = "svm-exits,svm-invalid,svm-interrupts,svm-paging";
+const ALL_BARE: &str = "svm-exits,svm-invalid,svm-interrupts,svm-guarded,svm-paging";
 
 /// Host instructions that an exit of the inner guest may cost that is told, with the VMRUN that
 /// follows it; and the first touch of a page: a fault that is told, the VMRUN that puts the page in,
@@ -29,7 +34,7 @@ pub fn all() -> Vec<Case> {
         })
         .collect();
     // Without the CPU's flag, and VMLOAD by the guest.
-    for test in ["svm-exits", "svm-invalid", "svm-interrupts"] {
+    for test in ["svm-exits", "svm-invalid", "svm-interrupts", "svm-guarded"] {
         let guest = Guest { nested: true, devices: Vec::new(), ..guest(test, None) };
         let machine = Special::Cpu("max,-vgif");
         cases.push(Case { machine, ..case(format!("nesting/{test}-plain"), false, [guest]) });

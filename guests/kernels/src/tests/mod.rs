@@ -128,6 +128,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("svm-exits", svm::exits),
     ("svm-invalid", svm::invalid),
     ("svm-interrupts", svm::interrupts),
+    ("svm-guarded", svm::guarded),
     ("svm-paging", svm::paging),
     ("svm-registers", svm::registers),
     ("svm-hostile", svm::hostile),

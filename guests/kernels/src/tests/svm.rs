@@ -4,6 +4,8 @@
 
 mod block;
 mod cost;
+mod disturbed;
+mod guarded;
 mod hostile;
 mod inside;
 mod interrupts;
@@ -281,6 +283,7 @@ fn loaded(test: &str) {
 }
 
 pub use cost::instructions;
+pub use guarded::guarded;
 pub use hostile::hostile;
 pub use interrupts::interrupts;
 pub use levels::levels;

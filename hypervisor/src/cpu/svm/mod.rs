@@ -166,7 +166,7 @@ impl VirtualCpu for SvmCpu {
     fn take_interrupts(&mut self) {
         // Of one that runs guests of its own.
         if self.vcpu.flag().is_some() {
-            return self.end_kept_flag();
+            return self.interrupt_kept();
         }
         // SAFETY: host state is complete here (segments restored by VMLOAD), so the host's own
         // handlers may run; IF is as before afterwards.
@@ -289,6 +289,8 @@ impl VirtualCpu for SvmCpu {
         if self.vcpu.in_injection() {
             self.vcpu.set_virtual_priority(priority);
         } else {
+            // Of one that runs guests of its own: what waits for its flag waits for this, too.
+            self.withdraw();
             x2apic::set_tpr(priority);
         }
     }

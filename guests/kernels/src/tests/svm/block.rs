@@ -12,6 +12,7 @@ pub const INT_CTL: usize = 0x60;
 pub const EXIT_CODE: usize = 0x70;
 pub const EXIT_INFO_1: usize = 0x78;
 pub const EXIT_INFO_2: usize = 0x80;
+pub const EXIT_INT_INFO: usize = 0x88;
 pub const NESTED: usize = 0x90;
 pub const EVENT_INJ: usize = 0xA8;
 pub const NESTED_CR3: usize = 0xB0;

@@ -5,7 +5,7 @@
 //! On the bare machine QEMU would have to withstand it, which isn't asked.
 
 use super::block::{self, Block, Frame, Guest, MASKING, exit};
-use super::{begin, end, inside};
+use super::{begin, disturbed, end, inside};
 use crate::random::Random;
 use crate::{boot::Boot, console::check, console::println, cpu, idt, x2apic};
 use core::sync::atomic::Ordering::SeqCst;
@@ -136,6 +136,7 @@ pub fn hostile(test: &str, _: &Boot) {
     let all = invalid + faults + ticks + others;
     check!(test, all == 4 * ROUNDS, "{all} times VMRUN came back");
     check!(test, invalid > 100 && faults > 100 && others > 50, "in each way");
+    disturbed::disturbed(test, &mut random);
     let mut guest = Guest::new(inside::cpuids());
     guest.run();
     check!(test, guest.code() == exit::CPUID, "a sound guest runs still: {:#x}", guest.code());

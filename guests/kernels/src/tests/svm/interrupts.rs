@@ -73,7 +73,8 @@ fn kept(test: &str) {
     cpu::disable_interrupts();
     let_in();
     wait::settle();
-    let waits = idt::count(VECTOR) == before + 1 && x2apic::requested(VECTOR);
+    let pends = x2apic::requested(VECTOR) || x2apic::in_service(VECTOR);
+    let waits = idt::count(VECTOR) == before + 1 && pends;
     cpu::enable_interrupts();
     let came = wait::until(|| idt::count(VECTOR) == before + 2);
     cpu::disable_interrupts();
@@ -81,10 +82,12 @@ fn kept(test: &str) {
     check!(test, early == 0 && waits && came, "{early} came, one waits: {waits}, comes: {came}");
     if policy() != Policy::Bare {
         let keeps = cpu::cpuid(0x8000_000A).edx >> 16 & 1 == 1;
-        let exits = if keeps { 1 } else { 2 * ROUNDS };
+        // It has been kept since `held`, where one interrupt came with the flag set.
+        let exits = if keeps { 0 } else { 2 * ROUNDS };
         check!(test, first == exits, "{first} exits for {ROUNDS} times CLGI and STGI");
-        // CLGI and STGI, beside the interrupt's, which is the host's.
-        check!(test, second == 2, "{second} exits where one comes while the flag is clear");
+        // CLGI, since the second one ended that, beside the interrupt's, which is the host's.
+        let exits = if keeps { 1 } else { 2 };
+        check!(test, second == exits, "{second} exits where one comes while the flag is clear");
     }
 }
 
@@ -106,10 +109,12 @@ fn pending(test: &str) {
     check!(test, told == ROUNDS, "INTR was told {told} times of {ROUNDS}");
     check!(test, came == ROUNDS, "its handler ran {came} times");
     if policy() != Policy::Bare {
-        // CLGI, VMRUN, INTR, STGI.
-        let told = counted.of(Reason::NestedReflected);
-        let all = counted.own();
-        check!(test, told == ROUNDS && all == 4 * ROUNDS, "{all} exits, {told} told");
+        // It exits behind STI, and VMRUN finds it. Without a flag that the CPU keeps CLGI, VMRUN,
+        // INTR, STGI.
+        let keeps = cpu::cpuid(0x8000_000A).edx >> 16 & 1 == 1;
+        let exits = if keeps { 2 * ROUNDS } else { 4 * ROUNDS };
+        let all = counted.all() - counted.of(Reason::Kick);
+        check!(test, all == exits, "{all} exits for {ROUNDS}");
     }
 }
 

@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 const EFER: u32 = 0xC000_0080;
 const VM_HSAVE_PA: u32 = 0xC001_0117;
 const NMI_VECTOR: u8 = 2;
+const VECTOR: u8 = 0x51;
 const NMI: u64 = 0x61;
 /// NMI, among the intercepts of word 3.
 const NMI_WANTED: u64 = 1 << 33;
@@ -38,6 +39,21 @@ fn spin(_: usize) {
         block::let_in();
         cpu::enable_interrupts();
         cpu::disable_interrupts();
+    }
+}
+
+/// Interrupts end its guest, and it never takes them.
+fn wait_untaken(_: usize) {
+    turn_on();
+    cpu::disable_interrupts();
+    let mut guest = Guest::new(inside::spins());
+    for _ in 0..2 {
+        x2apic::self_ipi(VECTOR);
+        guest.enter_open();
+    }
+    INSIDE.fetch_add(1, SeqCst);
+    loop {
+        cpu::pause();
     }
 }
 
@@ -135,6 +151,15 @@ pub fn events(test: &str, boot: &Boot) {
         right += u64::from(spins && started);
     }
     check!(test, right == ROUNDS, "{right} of {ROUNDS} INITs ended a guest");
+    let mut right = 0;
+    for _ in 0..ROUNDS {
+        let waits = inside(wait_untaken);
+        let starts = smp::starts(1);
+        let started = smp::start(1) && smp::starts(1) > starts;
+        let clean = smp::left_over(1) == 0 && idt::count_on(1, VECTOR) == 0;
+        right += u64::from(waits && started && clean);
+    }
+    check!(test, right == ROUNDS, "{right} of {ROUNDS} with an interrupt that wasn't taken");
     check!(test, inside(spin), "and it is in one when the VM ends");
     let found = FOUND.load(SeqCst);
     let wanted = if policy() == Policy::Bare { found } else { block::host_save() };

@@ -30,6 +30,7 @@ impl SvmCpu {
 
     /// The same, and what comes waits.
     pub(super) fn hold(&mut self) {
+        self.withdraw();
         self.vcpu.take_flag();
         if self.holds() {
             return;
@@ -52,13 +53,14 @@ impl SvmCpu {
     #[cold]
     #[inline(never)]
     pub(in crate::cpu::svm) fn end_kept_flag(&mut self) {
+        self.withdraw();
         // While L2 runs L1's is set, whatever it is afterwards.
         if self.vcpu.take_flag() == Some(false) && !self.runs_inner() {
             self.hold();
         }
     }
 
-    fn holds(&self) -> bool {
+    pub(super) fn holds(&self) -> bool {
         self.nesting.as_deref().is_none_or(Nesting::holds)
     }
 }

@@ -217,6 +217,8 @@ impl SvmCpu {
 
     #[inline(always)]
     fn run(&mut self, memory: &dyn GuestPages, gpa: u64, page: u64) -> Attempt {
+        // What exits for L1 mustn't for L2; and what waits still ends L2, or is its own.
+        let waits = self.vcpu.guards() && self.withdraw_for_inner();
         let v01 = &mut *self.vcpu.vmcb;
         let Some(nesting) = self.nesting.as_deref_mut() else {
             return self.refuse(UNDEFINED, None);
@@ -233,6 +235,9 @@ impl SvmCpu {
             self.hold();
         } else if nesting.holds() {
             self.let_interrupts();
+        }
+        if waits && self.tells_at_once() {
+            return Attempt::Done(VMRUN);
         }
         Attempt::Enter(VMRUN)
     }

@@ -239,8 +239,10 @@ impl SvmCpu {
     #[inline(always)]
     fn told(&mut self, code: u32) {
         if code == exit::INTR {
-            // It is pending still, and would exit at once.
-            self.hold();
+            // Pending still, it would exit at once.
+            if !self.guard_told() {
+                self.hold();
+            }
         } else if self.vcpu.flag() != Some(false) {
             self.clear_flag();
         }

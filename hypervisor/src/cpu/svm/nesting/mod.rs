@@ -5,18 +5,20 @@
 //! address space of its own, by tables that map what L1's own do of its memory and of registers,
 //! and nothing else, or by L1's own; nothing is allocated after boot.
 //!
-//! While L1's global interrupt flag is clear, the CPU keeps it where it can, until an interrupt
-//! comes; then the task priority of the core's local APIC (in injection mode the virtual one) holds
-//! every interrupt back: what comes stays pending, and nothing exits for it. L1 would see that in
-//! CR8 and in the APIC's registers, and nowhere else.
+//! L1's global interrupt flag the CPU keeps where it can, and an interrupt that comes meanwhile is
+//! guarded. Else, while the flag is clear, the task priority of the core's local APIC (in injection
+//! mode the virtual one) holds every interrupt back: what comes stays pending, and nothing exits
+//! for it. L1 would see that in CR8 and in the APIC's registers, and nowhere else.
 //!
 //! | file | is |
 //! |---|---|
+//! | `guarding` | an interrupt of L1's that the CPU delivers when the flag that it keeps is set |
 //! | `holding` | L1's global interrupt flag, and what holds interrupts back |
 //! | `instructions` | VMRUN, VMLOAD, VMSAVE, STGI, CLGI, INVLPGA |
 //! | `leaving` | the exits of L2 |
 //! | `memory` | L1's memory, the frames of the composed tables |
 
+mod guarding;
 mod holding;
 mod instructions;
 mod leaving;
@@ -26,7 +28,7 @@ use crate::memory as machine;
 use alloc::vec::Vec;
 use memory::Frames;
 use nested::tables::{Registers, Shadow};
-use nested::{Host, MSR_WORDS, Nest, Offer, OpenWords, Used};
+use nested::{Host, Keep, MSR_WORDS, Nest, Offer, OpenWords, Used};
 use svm::maps::{self, Map};
 use svm::{EFER_SVME, Features, Inner, Vmcb};
 
@@ -75,6 +77,8 @@ pub struct Nesting {
     /// The task priority, while L1's global interrupt flag is clear, or L1 holds interrupts back
     /// from L2.
     held: Option<u8>,
+    /// For how long the CPU keeps that flag.
+    keep: Keep,
     /// EFER.SVME as L1 has it.
     on: bool,
     /// Which MOVs to debug registers exit, while some don't for one entry.
@@ -123,6 +127,7 @@ impl Nesting {
             block: None,
             known: (u64::MAX, 0),
             held: None,
+            keep: Keep::default(),
             on: false,
             debug: None,
         })

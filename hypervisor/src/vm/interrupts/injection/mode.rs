@@ -26,9 +26,11 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// The delivery of the interrupt on offer failed: the guest took it, and gets the fault.
     pub(in crate::vm) fn offer_failed(&mut self, vector: u8) {
-        self.mode.offer(None);
+        if self.mode.offered() == Some(vector) {
+            self.mode.offer(None);
+            self.apic.accepted(vector);
+        }
         self.cpu.offer_interrupt(None);
-        self.apic.accepted(vector);
     }
 
     /// Before an entry: chooses the mode and offers the next virtual interrupt. A vCPU that owns
@@ -88,10 +90,11 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// The vCPU is in this mode from here on.
     pub(in crate::vm) fn change_mode(&mut self, mode: Mode) {
+        // What it has in service and the guest hasn't taken is pending again behind this.
+        self.cpu.set_mode(mode);
         if mode == Mode::Injection {
             self.adopt_in_service();
         }
-        self.cpu.set_mode(mode);
         self.mode.set(mode);
     }
 
