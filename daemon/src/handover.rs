@@ -204,7 +204,7 @@ pub fn take(control: &Path, no_sandbox: bool) -> Result<()> {
         );
     }
     let answer = passing.hear()?;
-    let letter = match serde_json::from_str(&answer) {
+    let letter = match serde_json::from_slice(answer.as_bytes()) {
         Ok(Answer::Letter(letter)) => letter,
         Ok(Answer::Failed(why)) => bail!("the daemon stays: {}", why.join("; ")),
         _ => bail!("the daemon's answer can't be understood"),

@@ -29,9 +29,15 @@ pub fn read(file: &Path, text: &str) -> Result<Plan, Vec<Wrong>> {
             reader.note(at, "", "", format!("not valid TOML: {message}"));
         }
     }
-    let mut wrong = reader.wrong.into_inner();
-    wrong.sort_by_key(|wrong| wrong.line);
+    let wrong = by_line(reader.wrong.into_inner());
     if wrong.is_empty() { Ok(plan) } else { Err(wrong) }
+}
+
+/// By lines; what is wrong in one line stays as it was found.
+pub fn by_line(wrong: Vec<Wrong>) -> Vec<Wrong> {
+    let mut numbered: Vec<_> = wrong.into_iter().enumerate().collect();
+    sort::by_key(&mut numbered, |(number, wrong)| (wrong.line, *number));
+    numbered.into_iter().map(|(_, wrong)| wrong).collect()
 }
 
 fn root_table(reader: &Reader<'_>, root: &DeTable<'_>, plan: &mut Plan) {

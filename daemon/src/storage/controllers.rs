@@ -306,7 +306,7 @@ fn others_of(sys: &Path, group: &str) -> Vec<String> {
     let others = all.map(|entry| entry.path()).filter(is_other);
     let mut names: Vec<_> =
         others.filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned())).collect();
-    names.sort();
+    sort::by_key(&mut names, String::clone);
     names
 }
 
