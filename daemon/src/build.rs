@@ -49,6 +49,13 @@ impl Entry {
         }
     }
 
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Entry::Disk(_) => "disk",
+            Entry::Network(_) => "network",
+        }
+    }
+
     /// What is behind it, in a word or two.
     pub fn backing(&self) -> String {
         match self {

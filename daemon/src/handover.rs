@@ -102,7 +102,7 @@ fn offer(home: &mut Home, socket: &OwnedFd) -> Result<()> {
 /// What is served, the descriptors, and which of them are of messages that aren't whole.
 fn write(home: &mut Home) -> Result<(Letter, Vec<OwnedFd>, Vec<usize>)> {
     let counted = home.report().devices;
-    let Home { rings, known, clients, connections, doors, handed, .. } = home;
+    let Home { rings, known, missing, clients, connections, doors, handed, .. } = home;
     let mut all = Vec::new();
     let copy = |one: rustix::fd::BorrowedFd<'_>| {
         one.try_clone_to_owned().context("this program may not have as many files")
@@ -177,6 +177,7 @@ fn write(home: &mut Home) -> Result<(Letter, Vec<OwnedFd>, Vec<usize>)> {
         metrics,
         handed: free,
         devices,
+        missing: missing.all().to_vec(),
         uplinks,
         connections: told,
         descriptors: all.len(),
@@ -210,7 +211,6 @@ pub fn take(control: &Path, no_sandbox: bool) -> Result<()> {
         _ => bail!("the daemon's answer can't be understood"),
     };
     let mut descriptors = passing.take(letter.descriptors)?.into_iter();
-    let names: Vec<_> = letter.devices.iter().map(|one| one.entry.name().to_owned()).collect();
     let connections = read(&mut home, *letter, &mut descriptors)?;
     if no_sandbox {
         home.sandbox = None;
@@ -224,7 +224,7 @@ pub fn take(control: &Path, no_sandbox: bool) -> Result<()> {
     }
     drop(passing);
     drop(socket);
-    crate::run_home(&mut home, &names.join(", "))
+    crate::run_home(&mut home)
 }
 
 /// Makes all but the front ends.
@@ -240,6 +240,7 @@ fn read(
     let control = letter.control.map(|path| Ok::<_, anyhow::Error>((path, next()?))).transpose()?;
     let metrics = letter.metrics.map(|path| Ok::<_, anyhow::Error>((path, next()?))).transpose()?;
     home.clients.take_over(control, metrics, &home.waits)?;
+    home.missing.take_over(letter.missing);
     for path in letter.handed {
         home.handed.keep(&path, Some(next()?.into()));
     }
@@ -258,7 +259,8 @@ fn read(
         home.known.push(Known { entry, place });
     }
     for asked in &letter.uplinks {
-        home.add_uplink(asked, Some(next()?))?;
+        let added = home.add_uplink(asked, Some(next()?));
+        added.with_context(|| format!("uplink of {}", asked.switch))?;
     }
     Ok(letter.connections)
 }

@@ -22,6 +22,7 @@ use crate::sandbox::Folders;
 use crate::signals::{Signal, Signals};
 use crate::socket::Socket;
 use crate::supervisor::Handed;
+use crate::unserved::Missing;
 use crate::waits::{Source, Waits};
 use anyhow::{Error, Result};
 use rustix::fd::OwnedFd;
@@ -45,6 +46,8 @@ pub struct Known {
 pub struct Home {
     pub rings: Rings,
     pub known: Vec<Known>,
+    /// What isn't served, and is to be.
+    pub missing: Missing,
     pub switches: Vec<Named>,
     pub clients: Clients,
     /// Where all of it is said, if it is a file.
@@ -74,6 +77,7 @@ impl Home {
         Ok(Home {
             rings: Rings::new(Clock::system()),
             known: Vec::new(),
+            missing: Missing::default(),
             switches: Vec::new(),
             clients: Clients::default(),
             file: None,
@@ -184,6 +188,10 @@ impl Home {
         }
         self.clients.try_again(now, &self.waits);
         crate::rings::keep(&mut next, self.clients.again_at);
+        if self.missing.again_at().is_some_and(|at| at <= now) {
+            self.try_missing();
+        }
+        crate::rings::keep(&mut next, self.missing.again_at());
         let limit = next.map(|next| next.saturating_sub(now));
         let came = self.waits.wait(limit)?;
         if limit != Some(0) {

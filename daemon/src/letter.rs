@@ -7,6 +7,7 @@ use crate::disk::Data;
 use crate::report::Numbers;
 use crate::sandbox::Folders;
 use crate::storage::Reached;
+use crate::unserved::Unserved;
 use anyhow::Result;
 use rustix::fd::OwnedFd;
 use serde::{Deserialize, Serialize};
@@ -38,6 +39,9 @@ pub struct Letter {
     /// Sockets that systemd listens at and no device has; a descriptor of each.
     pub handed: Vec<PathBuf>,
     pub devices: Vec<Device>,
+    /// What isn't served, and is to be.
+    #[serde(default)]
+    pub missing: Vec<Unserved>,
     /// Ways out of switches; a descriptor of each.
     pub uplinks: Vec<config::Uplink>,
     pub connections: Vec<Connection>,

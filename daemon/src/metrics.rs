@@ -46,6 +46,18 @@ pub fn text(report: &Report) -> String {
     });
     let connected: String = connected.collect();
     one("front_ends", "gauge", "Front ends that are connected.", connected);
+    let served = report.devices.iter().map(|own| (&own.name, "1"));
+    let unserved = report.unserved.iter().map(|own| (&own.name, "0"));
+    let lines = served
+        .chain(unserved)
+        .map(|(name, is)| format!("exitless_io_served{{device=\"{name}\"}} {is}\n"));
+    let help = "Whether a device that is to be served is, or a switch has its way out.";
+    one("served", "gauge", help, lines.collect());
+    let lines = report.unserved.iter().map(|own| {
+        let why = own.why.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        format!("exitless_io_unserved_info{{device=\"{}\",why=\"{why}\"}} 1\n", own.name)
+    });
+    one("unserved_info", "gauge", "Why a device isn't served.", lines.collect());
     let mut each = |name: &str, help: &str, value: fn(&Counts) -> u64| {
         let lines = all.iter().map(|(device, counts)| {
             format!("exitless_io_{name}{{device=\"{}\"}} {}\n", device.name, value(counts))
@@ -67,7 +79,8 @@ pub fn text(report: &Report) -> String {
     one("limited_seconds_total", "counter", help, lines.collect());
     let mut spread = |name: &str, help: &str, value: fn(&Counts) -> &Histogram| {
         let rings = report.devices.iter().flat_map(|device| {
-            let mut all = BTreeMap::from([(GONE.to_owned(), device.gone.counts())]);
+            let mut all = BTreeMap::new();
+            all.insert(GONE.to_owned(), device.gone.counts());
             for ring in &device.rings {
                 let queue = all.entry(ring.index.to_string()).or_default();
                 queue.add(&ring.numbers.counts());
@@ -106,7 +119,7 @@ fn histogram(name: &str, labels: &str, histogram: &Histogram) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Device, Numbers, Ring};
+    use crate::report::{Device, Numbers, Ring, Unserved};
 
     #[test]
     fn counters_include_rings_that_are_gone() {
@@ -120,11 +133,17 @@ mod tests {
         };
         let rings = vec![Ring { numbers: numbers(5), ..Ring::default() }];
         let device = Device { name: "a".into(), rings, gone: numbers(2), ..Device::default() };
-        let report = Report { busy: 1_500_000_000, devices: vec![device], ..Report::default() };
+        let (name, why) = ("b".into(), "\"b\\c\" isn't\nthere".into());
+        let unserved = vec![Unserved { name, why, ..Unserved::default() }];
+        let devices = vec![device];
+        let report = Report { busy: 1_500_000_000, devices, unserved, ..Report::default() };
         let text = text(&report);
         for line in [
             "exitless_io_thread_seconds_total{state=\"busy\"} 1.5",
             "exitless_io_completed_total{device=\"a\"} 7",
+            "exitless_io_served{device=\"a\"} 1",
+            "exitless_io_served{device=\"b\"} 0",
+            "exitless_io_unserved_info{device=\"b\",why=\"\\\"b\\\\c\\\" isn't\\nthere\"} 1",
             "exitless_io_limited_seconds_total{device=\"a\"} 0.5",
             "exitless_io_wait_seconds_bucket{device=\"a\",queue=\"0\",le=\"0.000000256\"} 1",
             "exitless_io_wait_seconds_bucket{device=\"a\",queue=\"gone\",le=\"+Inf\"} 24",

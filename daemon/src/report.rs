@@ -3,8 +3,12 @@
 use crate::counts::{CLASSES, Counts, Time};
 use crate::device::Kind;
 use crate::rings::Rings;
+use crate::unserved::Wished;
 use blk::SECTOR;
 use serde::{Deserialize, Serialize};
+
+/// What a way out is called as a kind.
+pub const UPLINK: &str = "uplink";
 
 /// All of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +24,35 @@ pub struct Report {
     pub passes: u64,
     pub found: u64,
     pub devices: Vec<Device>,
+    /// What isn't served, and is to be.
+    #[serde(default)]
+    pub unserved: Vec<Unserved>,
+}
+
+/// What isn't served, and is to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unserved {
+    pub name: String,
+    /// `disk`, `network` or `uplink`.
+    pub kind: String,
+    pub backing: String,
+    pub socket: String,
+    /// A sentence.
+    pub why: String,
+}
+
+impl From<&crate::unserved::Unserved> for Unserved {
+    fn from(own: &crate::unserved::Unserved) -> Unserved {
+        let (kind, backing, socket) = match &own.wished {
+            Wished::Device(entry) => {
+                let socket = entry.way().path().display().to_string();
+                (entry.kind(), entry.backing(), socket)
+            }
+            Wished::Uplink(uplink) => (UPLINK, uplink.out.to_string(), String::new()),
+        };
+        let (name, why) = (own.wished.name(), own.why.clone());
+        Unserved { name, kind: kind.into(), backing, socket, why }
+    }
 }
 
 /// A device.
@@ -176,5 +209,7 @@ pub fn report(rings: &mut Rings, said: impl Fn(usize) -> (String, String)) -> Re
             gone: Numbers::from(&device.gone),
         }
     });
-    Report { at, busy, polling, asleep, sleeps, passes, found, devices: devices.collect() }
+    let devices = devices.collect();
+    let unserved = Vec::new();
+    Report { at, busy, polling, asleep, sleeps, passes, found, devices, unserved }
 }

@@ -143,6 +143,13 @@ pub struct Uplink {
     pub out: Out,
 }
 
+impl Uplink {
+    /// It takes calls of its own.
+    pub fn is_interface(&self) -> bool {
+        matches!(self.out, Out::Packet(_))
+    }
+}
+
 /// Where a switch's way out leads, by the name of an interface of the host's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Out {
