@@ -3,6 +3,7 @@
 //! | file | is |
 //! |---|---|
 //! | `main`, `cmdline` | the command line |
+//! | `check` | what a file would lead to |
 //! | `config` | `io.toml` |
 //! | `home`, `changes`, `instead` | the loop; devices that come, change and go |
 //! | `pending`, `opener` | changes that take a while, and the process that opens what they need |
@@ -28,6 +29,7 @@ mod arrivals;
 mod ask;
 mod build;
 mod changes;
+mod check;
 mod clients;
 mod clock;
 mod cmdline;
@@ -82,7 +84,7 @@ use home::Home;
 use opener::Opener;
 use sandbox::{Folders, Needs, folder};
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use storage::Store;
 use unserved::{Unserved, Wished};
@@ -119,6 +121,7 @@ fn run(command: Command) -> Result<()> {
             })
         }
         Command::Run(asked) => run_file(asked),
+        Command::Check { file } => check::run(&file),
         Command::List { at, json } => {
             let report = Daemon::at(&at.control)?.report()?;
             match json {
@@ -154,25 +157,31 @@ fn home() -> Result<Home> {
     Home::new()
 }
 
-fn run_file(asked: RunArguments) -> Result<()> {
-    let shown = asked.file.display();
-    let text = match std::fs::read_to_string(&asked.file) {
+/// A file, as it is called from here on, its text, and what it says.
+fn read(asked: &Path) -> Result<(PathBuf, String, Plan)> {
+    let shown = asked.display();
+    let text = match std::fs::read_to_string(asked) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             bail!("{shown} isn't there; `exitless io run --help` shows what such a file says")
         }
         read => read.with_context(|| format!("{shown} can't be read"))?,
     };
-    // From here on it is called so: what it names is the same when it is read again.
-    let file = std::path::absolute(&asked.file)?;
+    // What it names is the same when it is read again.
+    let file = std::path::absolute(asked)?;
     let plan = config::parse(&file, &text).map_err(|wrong| {
         let as_asked = |wrong| Wrong { file: shown.to_string(), ..wrong }.to_string();
         let lines: Vec<_> = wrong.into_iter().map(as_asked).collect();
         anyhow::Error::msg(lines.join("\nexitless-io: "))
     })?;
-    let entries = Entry::of(&plan);
-    if entries.is_empty() && plan.host.control.is_none() {
+    if plan.names().next().is_none() && plan.host.control.is_none() {
         bail!("{shown} has no device, and no control socket to add any by");
     }
+    Ok((file, text, plan))
+}
+
+fn run_file(asked: RunArguments) -> Result<()> {
+    let (file, _, plan) = read(&asked.file)?;
+    let entries = Entry::of(&plan);
     let mut home = home()?;
     home.file = Some(file.clone());
     let sandbox = (!asked.no_sandbox).then(|| folders(&file, &plan, &entries));
