@@ -9,7 +9,7 @@ use crate::device::Kind;
 use crate::disk::Data;
 use crate::door::Door;
 use crate::home::{Home, Known};
-use crate::report::{Report, Unserved, report};
+use crate::report::{self, Report, Unserved, report};
 use crate::rings::Served;
 use crate::waits::Source;
 use anyhow::Result;
@@ -214,8 +214,10 @@ impl Home {
         let known = &self.known;
         let said = |place: usize| {
             let found = known.iter().find(|known| known.place == place);
-            found.map_or(Default::default(), |Known { entry, .. }| {
-                (entry.backing(), entry.way().path().display().to_string())
+            found.map_or(Default::default(), |Known { entry, .. }| report::Said {
+                backing: entry.backing(),
+                socket: entry.way().path().display().to_string(),
+                rate: entry.rate(),
             })
         };
         let unserved = self.missing.all().iter().map(Unserved::from).collect();

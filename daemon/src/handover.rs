@@ -21,7 +21,6 @@
 use crate::build;
 use crate::connection::Hands;
 use crate::control::{Answer, Request};
-use crate::counts::Counts;
 use crate::device::Kind;
 use crate::door::Door;
 use crate::foreign::{Foreign, Unclosed};
@@ -137,6 +136,7 @@ fn write(home: &mut Home) -> Result<(Letter, Vec<OwnedFd>, Vec<usize>)> {
             listens: listener.is_some(),
             socket_file: door.file().map(Path::to_owned),
             data: told,
+            ended: device.ended.clone(),
             counted: counted.map_or(Numbers::default(), |one| Numbers::from(&one.all())),
         });
     }
@@ -245,7 +245,7 @@ fn read(
         home.handed.keep(&path, Some(next()?.into()));
     }
     for device in letter.devices {
-        let Device { entry, listens, socket_file, data, counted } = device;
+        let Device { entry, listens, socket_file, data, counted, ended } = device;
         let door = match listens {
             true => Door::listening(next()?.into(), socket_file)?,
             false => Door::connecting(entry.way().path()),
@@ -254,7 +254,7 @@ fn read(
         let name = entry.name().to_owned();
         let made = build::device(&entry, data, &mut home.rings, &mut home.switches);
         let mut made = made.with_context(|| name)?;
-        made.gone = Counts::clone(&counted.counts());
+        (made.gone, made.ended) = (counted.counts(), ended);
         let place = home.add_device(made, door)?;
         home.known.push(Known { entry, place });
     }

@@ -11,7 +11,7 @@ use crate::clients::{self, Clients};
 use crate::clock::{Clock, HERTZ};
 use crate::connection::{Connection, Gone, Hands};
 use crate::control::Request;
-use crate::device::{Device, Kind};
+use crate::device::{Device, Ended, Kind};
 use crate::door::{Came, Door};
 use crate::event::{Told, take_waited};
 use crate::foreign::Unclosed;
@@ -412,7 +412,13 @@ impl Home {
         }
         match why {
             None => self.say(at, "the front end left"),
-            Some(why) => self.say(at, &format!("the connection ends: {why:#}")),
+            Some(why) => {
+                let why = format!("{why:#}");
+                self.say(at, &format!("the connection ends: {why}"));
+                if let Some(device) = self.rings.served.devices.get_mut(at) {
+                    device.ended = Ended { count: device.ended.count + 1, why };
+                }
+            }
         }
         // All doors are closed while there are as many front ends as there may be.
         let is_first = self.connections.len() + 1 == MAX_CONNECTIONS;

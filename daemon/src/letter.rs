@@ -3,6 +3,7 @@
 
 use crate::build::Entry;
 use crate::config;
+use crate::device::Ended;
 use crate::disk::Data;
 use crate::report::Numbers;
 use crate::sandbox::Folders;
@@ -60,6 +61,8 @@ pub struct Device {
     /// What the disk's data lies in.
     pub data: Option<Told>,
     pub counted: Numbers,
+    #[serde(default)]
+    pub ended: Ended,
 }
 
 /// What a disk's data lies in, but for the descriptors.
