@@ -40,7 +40,8 @@ use vhost_user::Header;
 
 /// How long one program waits for the other, all in all.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// After so many seconds without an answer that is said.
+/// A daemon that isn't stopped answers within so many seconds that it is there; and after so many
+/// without a letter it is said what is waited for.
 const SILENT: i64 = 5;
 /// How long the one that comes changes rings at most: well before the one that goes gives up, which
 /// goes on with them then.
@@ -195,16 +196,28 @@ pub fn take(control: &Path, no_sandbox: bool) -> Result<()> {
     let shown = control.display();
     let socket = UnixStream::connect(control);
     let socket = OwnedFd::from(socket.with_context(|| format!("{shown} can't be reached"))?);
-    let mut passing = Passing::new(&socket, 2 * PATIENCE);
+    let mut passing = Passing::new(&socket, HURRY);
+    // Whatever it says, it is one, and isn't stopped.
+    passing.say(&(serde_json::to_string(&Request::List)? + "\n"))?;
+    if passing.is_silent(SILENT) {
+        bail!(
+            "{shown} doesn't answer within {SILENT} seconds: it is no daemon's control socket, its \
+             daemon is stopped, or another program is just taking over"
+        );
+    }
+    passing.hear()?;
+    // What comes later than in a hurry couldn't be taken any more.
+    let mut passing = Passing::new(&socket, HURRY);
     let asked = Asked { version: VERSION, process: std::process::id() };
     passing.say(&(serde_json::to_string(&Request::Upgrade(asked))? + "\n"))?;
     if passing.is_silent(SILENT) {
         eprintln!(
-            "exitless-io: {shown} doesn't answer within {SILENT} seconds: it is no daemon's \
-             control socket, its daemon is stopped, or has much to hold; it is waited for"
+            "exitless-io: the daemon's disks haven't ended what they were asked for within \
+             {SILENT} seconds; they are waited for, {} at most",
+            HURRY.as_secs()
         );
     }
-    let answer = passing.hear()?;
+    let answer = passing.hear().context("the daemon stays")?;
     let letter = match serde_json::from_slice(answer.as_bytes()) {
         Ok(Answer::Letter(letter)) => letter,
         Ok(Answer::Failed(why)) => bail!("the daemon stays: {}", why.join("; ")),
@@ -218,6 +231,8 @@ pub fn take(control: &Path, no_sandbox: bool) -> Result<()> {
     crate::confine(&mut home)?;
     connect(&mut home, connections, &mut descriptors, &passing)?;
     passing.say(&format!("{TAKEN}\n"))?;
+    // To leave now is the one thing that might end both, so the other one's time is waited for.
+    passing.wait_until(PATIENCE);
     match passing.hear().context("the daemon stays")? {
         word if word == YOURS => {}
         word => bail!("the daemon says: {word}"),
