@@ -38,7 +38,7 @@ impl Daemon {
 
     fn ask(&mut self, request: &Request) -> Result<Answer> {
         let answer = self.line(request)?;
-        serde_json::from_str(&answer).context("the daemon's answer can't be understood")
+        serde_json::from_slice(answer.as_bytes()).context("the daemon's answer can't be understood")
     }
 
     fn line(&mut self, request: &Request) -> Result<String> {

@@ -3,10 +3,11 @@
 use crate::config::{self, Plan};
 use crate::config::{Backing, Limits, Network, Way};
 use crate::counts::Counts;
-use crate::device::{Device, Kind, Port};
+use crate::device::{Device, Ended, Kind, Port};
 use crate::disk::{Data, Disk};
 use crate::door::Door;
 use crate::foreign::Unclosed;
+use crate::report::NETWORK;
 use crate::rings::Rings;
 use crate::storage::{Access, Controllers};
 use crate::supervisor::Handed;
@@ -49,6 +50,13 @@ impl Entry {
         }
     }
 
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Entry::Disk(_) => "disk",
+            Entry::Network(_) => NETWORK,
+        }
+    }
+
     /// What is behind it, in a word or two.
     pub fn backing(&self) -> String {
         match self {
@@ -60,6 +68,14 @@ impl Entry {
                 Backing::Null(_) => "null".into(),
             },
             Entry::Network(network) => format!("switch {}", network.switch),
+        }
+    }
+
+    /// Bytes that it may move in a second: of a network, those that it sends.
+    pub fn rate(&self) -> Option<u64> {
+        match self {
+            Entry::Disk(disk) => disk.limits.bytes_per_second,
+            Entry::Network(network) => network.rate,
         }
     }
 
@@ -123,6 +139,7 @@ pub fn named(entry: &Entry, kind: Kind) -> Device {
         front_ends,
         connected: 0,
         connections: 0,
+        ended: Ended::default(),
         gone: Counts::default(),
         unclosed: Unclosed::default(),
     }

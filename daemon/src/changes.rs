@@ -9,10 +9,10 @@ use crate::device::Kind;
 use crate::disk::Data;
 use crate::door::Door;
 use crate::home::{Home, Known};
-use crate::report::{Report, report};
+use crate::report::{self, Report, Unserved, report};
 use crate::rings::Served;
 use crate::waits::Source;
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use rustix::fd::OwnedFd;
 use std::path::Path;
 
@@ -88,12 +88,11 @@ impl Home {
     /// Gives a switch its way out, which another program or process may have opened.
     pub fn add_uplink(&mut self, asked: &config::Uplink, handed: Option<OwnedFd>) -> Result<()> {
         let made = build::uplink(asked, handed, &mut self.rings, &mut self.switches);
-        let added = made.and_then(|place| {
+        made.and_then(|place| {
             let uplink = &self.rings.served.uplinks[place];
             let added = self.waits.add(uplink.as_fd(), Source::Uplink(place));
             added.inspect_err(|_| self.remove_uplink(place))
-        });
-        added.with_context(|| format!("uplink of {}", asked.switch))
+        })
     }
 
     fn remove_uplink(&mut self, place: usize) {
@@ -118,18 +117,23 @@ impl Home {
     }
 
     /// Serves one device more, which is opened here: before the rights to do so are given up.
-    pub fn add(&mut self, entry: Entry) -> Option<String> {
-        let name = entry.name().to_owned();
-        let door = build::door(entry.way(), &self.folder, &mut self.handed, None);
-        let added = door.and_then(|door| self.add_with(entry, door, None));
-        added.err().map(|error| format!("{name}: {error:#}"))
+    pub fn add(&mut self, entry: Entry) -> Result<()> {
+        let door = build::door(entry.way(), &self.folder, &mut self.handed, None)?;
+        self.add_with(entry, door, None)
     }
 
     /// The same, with its door, and what its data lies in unless that is opened here.
     pub fn add_with(&mut self, entry: Entry, door: Door, data: Option<Data>) -> Result<()> {
         let device = build::device(&entry, data, &mut self.rings, &mut self.switches);
-        // Its socket's file isn't left behind.
-        let device = device.inspect_err(|_| door.close())?;
+        let device = match device {
+            Ok(device) => device,
+            Err(error) => {
+                // Its socket's file isn't left behind; systemd's socket is for the next try.
+                door.close();
+                self.handed.keep(&self.folder.join(entry.way().path()), door.into_handed());
+                return Err(error);
+            }
+        };
         let what = match &device.kind {
             Kind::Disk(disk) => Some(disk.to_string()),
             Kind::Port(_) => None,
@@ -153,7 +157,10 @@ impl Home {
     /// Serves a device no more.
     pub fn remove(&mut self, name: &str) -> Vec<String> {
         let Some(at) = self.known.iter().position(|known| known.entry.name() == name) else {
-            return vec![format!("{name}: there is no such device")];
+            return match self.missing.forget(name) {
+                true => Vec::new(),
+                false => vec![format!("{name}: there is no such device")],
+            };
         };
         let Known { entry, place } = self.known.remove(at);
         let listener = self.remove_device(place);
@@ -207,10 +214,13 @@ impl Home {
         let known = &self.known;
         let said = |place: usize| {
             let found = known.iter().find(|known| known.place == place);
-            found.map_or(Default::default(), |Known { entry, .. }| {
-                (entry.backing(), entry.way().path().display().to_string())
+            found.map_or(Default::default(), |Known { entry, .. }| report::Said {
+                backing: entry.backing(),
+                socket: entry.way().path().display().to_string(),
+                rate: entry.rate(),
             })
         };
-        report(&mut self.rings, said)
+        let unserved = self.missing.all().iter().map(Unserved::from).collect();
+        Report { unserved, ..report(&mut self.rings, said) }
     }
 }

@@ -172,7 +172,7 @@ pub fn attend(home: &mut Home, place: usize) {
         let answer = if metrics {
             metrics::answer(&home.report())
         } else {
-            match serde_json::from_str(&request) {
+            match serde_json::from_slice(request.as_bytes()) {
                 Ok(Request::List) => line(&Answer::Report(home.report()))?,
                 Ok(request) => return begin(home, place, request),
                 Err(error) => line(&Answer::Failed(vec![format!("this is no request: {error}")]))?,

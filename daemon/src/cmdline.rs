@@ -16,6 +16,7 @@ Examples:
   exitless io disk --file d.img --socket d.sock
   exitless io disk --nvme 0000:01:00.0 --socket d.sock
   exitless io disk --ram 1G --socket d.sock --queues 4
+  exitless io check io.toml
   exitless io run io.toml
   exitless io top --control io.control
 
@@ -78,6 +79,13 @@ pub enum Command {
     /// Serve what a file says, until ended.
     #[command(after_help = FILE)]
     Run(RunArguments),
+    /// Say what a file would lead to, and all that is wrong with it, and serve nothing. Fails if
+    /// something is wrong.
+    Check {
+        /// The file.
+        #[arg(default_value = "io.toml")]
+        file: PathBuf,
+    },
     /// Show what a daemon serves.
     List {
         #[command(flatten)]

@@ -223,7 +223,7 @@ impl Connection {
                 let (mapped, file) = map(region, file)?;
                 regions.push(mapped);
                 self.files.push((region.guest, file));
-                regions.sort_by_key(|region| region.guest);
+                sort::by_key(&mut regions, |region| region.guest);
                 self.set_memory(regions, hands)
             }
             Effect::RemoveMemory(gone) => {

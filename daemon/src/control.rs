@@ -1,8 +1,9 @@
 //! The sockets for people and programs that look and change: requests, and who makes them.
 //!
-//! A request is a line of JSON, and so is its answer. The socket of metrics takes a request of HTTP
-//! and answers it whatever it asks for. Nobody is waited for: what doesn't fit into a socket is
-//! kept until there is room.
+//! A request is a line of JSON, and so is its answer. They are read as bytes everywhere: reading
+//! some as text would have all of it twice in the program. The socket of metrics takes a request of
+//! HTTP and answers it whatever it asks for. Nobody is waited for: what doesn't fit into a socket
+//! is kept until there is room.
 
 use crate::letter::{Asked, Letter};
 use crate::report::Report;

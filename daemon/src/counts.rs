@@ -12,6 +12,8 @@ pub struct Counts {
     pub completed: u64,
     /// Bytes that were asked for, or of frames.
     pub bytes: u64,
+    /// Of them, requests that were answered with an I/O error.
+    pub errors: u64,
     /// Frames that nobody got.
     pub dropped: u64,
     /// Calls that were made.
@@ -24,6 +26,8 @@ pub struct Counts {
     pub throttled: u64,
     /// Nanoseconds for which its device's limit held that back, by what this ring had been served.
     pub held: u64,
+    /// Times that it did.
+    pub limited: u64,
     /// Turns, by how long it was seen waiting for them.
     pub waits: Histogram,
     /// Requests or frames, by how long they took: from when the ring was seen waiting, or its turn
@@ -85,12 +89,14 @@ impl Counts {
     pub fn add(&mut self, other: &Counts) {
         self.completed += other.completed;
         self.bytes += other.bytes;
+        self.errors += other.errors;
         self.dropped += other.dropped;
         self.calls += other.calls;
         self.withheld += other.withheld;
         self.kicks += other.kicks;
         self.throttled += other.throttled;
         self.held += other.held;
+        self.limited += other.limited;
         self.waits.add(&other.waits);
         self.latencies.add(&other.latencies);
     }

@@ -5,10 +5,19 @@ use crate::counts::Counts;
 use crate::disk::Disk;
 use crate::foreign::Unclosed;
 use net::PortNumber;
+use serde::{Deserialize, Serialize};
 use vhost_user::Protocol;
 
 /// VHOST_USER_F_PROTOCOL_FEATURES and VHOST_F_LOG_ALL, which are none of the device's.
 pub const TRANSPORT: u64 = vhost_user::PROTOCOL_FEATURES | vhost_user::LOG_ALL;
+
+/// Connections that ended with a reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    pub count: u64,
+    /// The last one's: a sentence.
+    pub why: String,
+}
 
 /// What is served.
 pub struct Device {
@@ -21,6 +30,9 @@ pub struct Device {
     pub connected: usize,
     /// Connections so far.
     pub connections: u64,
+    /// Those of them that ended with a reason: what a front end did wrong, or what wasn't to be
+    /// had.
+    pub ended: Ended,
     /// Of rings that are gone.
     pub gone: Counts,
     /// What front ends sent and that isn't closed yet.

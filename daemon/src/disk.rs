@@ -181,12 +181,7 @@ impl Disk {
     }
 
     fn new(name: String, bytes: u64, queues: u16, read_only: bool, store: Store) -> Result<Disk> {
-        if bytes == 0 {
-            bail!("{name} has no bytes, and a disk needs {SECTOR} at least");
-        }
-        if !bytes.is_multiple_of(SECTOR) {
-            bail!("{name} has {bytes} bytes, which isn't a multiple of {SECTOR}");
-        }
+        fits(&name, bytes)?;
         let capacity = bytes / SECTOR;
         let (discards, zeroes) = match &store {
             Store::File(_) | Store::Nbd(_) => (true, true),
@@ -218,6 +213,21 @@ impl Disk {
         let (is_asked, abandoned, awaited_by) = (false, 0, Vec::new());
         Ok(Disk { config, store, name, is_asked, abandoned, awaited_by, memory: None })
     }
+}
+
+/// Can a disk have so many bytes?
+///
+/// # Errors
+///
+/// In a sentence.
+pub fn fits(name: &str, bytes: u64) -> Result<()> {
+    if bytes == 0 {
+        bail!("{name} has no bytes, and a disk needs {SECTOR} at least");
+    }
+    if !bytes.is_multiple_of(SECTOR) {
+        bail!("{name} has {bytes} bytes, which isn't a multiple of {SECTOR}");
+    }
+    Ok(())
 }
 
 /// What opening this takes, for a process that can't do so itself. None: there is nothing to open.

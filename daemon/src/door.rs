@@ -7,6 +7,7 @@ use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::net::{accept_with, connect, socket_with};
+use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -145,7 +146,13 @@ impl Door {
     }
 }
 
-fn reach(path: &Path) -> Result<OwnedFd> {
+/// Is a socket there?
+pub fn is_socket(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|there| there.file_type().is_socket())
+}
+
+/// Connects, if somebody listens and has room. Nothing is waited for.
+pub fn reach(path: &Path) -> Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;

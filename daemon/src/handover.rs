@@ -21,7 +21,6 @@
 use crate::build;
 use crate::connection::Hands;
 use crate::control::{Answer, Request};
-use crate::counts::Counts;
 use crate::device::Kind;
 use crate::door::Door;
 use crate::foreign::{Foreign, Unclosed};
@@ -41,7 +40,8 @@ use vhost_user::Header;
 
 /// How long one program waits for the other, all in all.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// After so many seconds without an answer that is said.
+/// A daemon that isn't stopped answers within so many seconds that it is there; and after so many
+/// without a letter it is said what is waited for.
 const SILENT: i64 = 5;
 /// How long the one that comes changes rings at most: well before the one that goes gives up, which
 /// goes on with them then.
@@ -102,7 +102,7 @@ fn offer(home: &mut Home, socket: &OwnedFd) -> Result<()> {
 /// What is served, the descriptors, and which of them are of messages that aren't whole.
 fn write(home: &mut Home) -> Result<(Letter, Vec<OwnedFd>, Vec<usize>)> {
     let counted = home.report().devices;
-    let Home { rings, known, clients, connections, doors, handed, .. } = home;
+    let Home { rings, known, missing, clients, connections, doors, handed, .. } = home;
     let mut all = Vec::new();
     let copy = |one: rustix::fd::BorrowedFd<'_>| {
         one.try_clone_to_owned().context("this program may not have as many files")
@@ -137,6 +137,7 @@ fn write(home: &mut Home) -> Result<(Letter, Vec<OwnedFd>, Vec<usize>)> {
             listens: listener.is_some(),
             socket_file: door.file().map(Path::to_owned),
             data: told,
+            ended: device.ended.clone(),
             counted: counted.map_or(Numbers::default(), |one| Numbers::from(&one.all())),
         });
     }
@@ -177,6 +178,7 @@ fn write(home: &mut Home) -> Result<(Letter, Vec<OwnedFd>, Vec<usize>)> {
         metrics,
         handed: free,
         devices,
+        missing: missing.all().to_vec(),
         uplinks,
         connections: told,
         descriptors: all.len(),
@@ -194,23 +196,34 @@ pub fn take(control: &Path, no_sandbox: bool) -> Result<()> {
     let shown = control.display();
     let socket = UnixStream::connect(control);
     let socket = OwnedFd::from(socket.with_context(|| format!("{shown} can't be reached"))?);
-    let mut passing = Passing::new(&socket, 2 * PATIENCE);
+    let mut passing = Passing::new(&socket, HURRY);
+    // Whatever it says, it is one, and isn't stopped.
+    passing.say(&(serde_json::to_string(&Request::List)? + "\n"))?;
+    if passing.is_silent(SILENT) {
+        bail!(
+            "{shown} doesn't answer within {SILENT} seconds: it is no daemon's control socket, its \
+             daemon is stopped, or another program is just taking over"
+        );
+    }
+    passing.hear()?;
+    // What comes later than in a hurry couldn't be taken any more.
+    let mut passing = Passing::new(&socket, HURRY);
     let asked = Asked { version: VERSION, process: std::process::id() };
     passing.say(&(serde_json::to_string(&Request::Upgrade(asked))? + "\n"))?;
     if passing.is_silent(SILENT) {
         eprintln!(
-            "exitless-io: {shown} doesn't answer within {SILENT} seconds: it is no daemon's \
-             control socket, its daemon is stopped, or has much to hold; it is waited for"
+            "exitless-io: the daemon's disks haven't ended what they were asked for within \
+             {SILENT} seconds; they are waited for, {} at most",
+            HURRY.as_secs()
         );
     }
-    let answer = passing.hear()?;
-    let letter = match serde_json::from_str(&answer) {
+    let answer = passing.hear().context("the daemon stays")?;
+    let letter = match serde_json::from_slice(answer.as_bytes()) {
         Ok(Answer::Letter(letter)) => letter,
         Ok(Answer::Failed(why)) => bail!("the daemon stays: {}", why.join("; ")),
         _ => bail!("the daemon's answer can't be understood"),
     };
     let mut descriptors = passing.take(letter.descriptors)?.into_iter();
-    let names: Vec<_> = letter.devices.iter().map(|one| one.entry.name().to_owned()).collect();
     let connections = read(&mut home, *letter, &mut descriptors)?;
     if no_sandbox {
         home.sandbox = None;
@@ -218,13 +231,15 @@ pub fn take(control: &Path, no_sandbox: bool) -> Result<()> {
     crate::confine(&mut home)?;
     connect(&mut home, connections, &mut descriptors, &passing)?;
     passing.say(&format!("{TAKEN}\n"))?;
+    // To leave now is the one thing that might end both, so the other one's time is waited for.
+    passing.wait_until(PATIENCE);
     match passing.hear().context("the daemon stays")? {
         word if word == YOURS => {}
         word => bail!("the daemon says: {word}"),
     }
     drop(passing);
     drop(socket);
-    crate::run_home(&mut home, &names.join(", "))
+    crate::run_home(&mut home)
 }
 
 /// Makes all but the front ends.
@@ -240,11 +255,12 @@ fn read(
     let control = letter.control.map(|path| Ok::<_, anyhow::Error>((path, next()?))).transpose()?;
     let metrics = letter.metrics.map(|path| Ok::<_, anyhow::Error>((path, next()?))).transpose()?;
     home.clients.take_over(control, metrics, &home.waits)?;
+    home.missing.take_over(letter.missing);
     for path in letter.handed {
         home.handed.keep(&path, Some(next()?.into()));
     }
     for device in letter.devices {
-        let Device { entry, listens, socket_file, data, counted } = device;
+        let Device { entry, listens, socket_file, data, counted, ended } = device;
         let door = match listens {
             true => Door::listening(next()?.into(), socket_file)?,
             false => Door::connecting(entry.way().path()),
@@ -253,12 +269,13 @@ fn read(
         let name = entry.name().to_owned();
         let made = build::device(&entry, data, &mut home.rings, &mut home.switches);
         let mut made = made.with_context(|| name)?;
-        made.gone = Counts::clone(&counted.counts());
+        (made.gone, made.ended) = (counted.counts(), ended);
         let place = home.add_device(made, door)?;
         home.known.push(Known { entry, place });
     }
     for asked in &letter.uplinks {
-        home.add_uplink(asked, Some(next()?))?;
+        let added = home.add_uplink(asked, Some(next()?));
+        added.with_context(|| format!("uplink of {}", asked.switch))?;
     }
     Ok(letter.connections)
 }

@@ -11,7 +11,7 @@ use crate::clients::{self, Clients};
 use crate::clock::{Clock, HERTZ};
 use crate::connection::{Connection, Gone, Hands};
 use crate::control::Request;
-use crate::device::{Device, Kind};
+use crate::device::{Device, Ended, Kind};
 use crate::door::{Came, Door};
 use crate::event::{Told, take_waited};
 use crate::foreign::Unclosed;
@@ -22,6 +22,7 @@ use crate::sandbox::Folders;
 use crate::signals::{Signal, Signals};
 use crate::socket::Socket;
 use crate::supervisor::Handed;
+use crate::unserved::Missing;
 use crate::waits::{Source, Waits};
 use anyhow::{Error, Result};
 use rustix::fd::OwnedFd;
@@ -45,6 +46,8 @@ pub struct Known {
 pub struct Home {
     pub rings: Rings,
     pub known: Vec<Known>,
+    /// What isn't served, and is to be.
+    pub missing: Missing,
     pub switches: Vec<Named>,
     pub clients: Clients,
     /// Where all of it is said, if it is a file.
@@ -74,6 +77,7 @@ impl Home {
         Ok(Home {
             rings: Rings::new(Clock::system()),
             known: Vec::new(),
+            missing: Missing::default(),
             switches: Vec::new(),
             clients: Clients::default(),
             file: None,
@@ -184,6 +188,10 @@ impl Home {
         }
         self.clients.try_again(now, &self.waits);
         crate::rings::keep(&mut next, self.clients.again_at);
+        if self.missing.again_at().is_some_and(|at| at <= now) {
+            self.try_missing();
+        }
+        crate::rings::keep(&mut next, self.missing.again_at());
         let limit = next.map(|next| next.saturating_sub(now));
         let came = self.waits.wait(limit)?;
         if limit != Some(0) {
@@ -404,7 +412,13 @@ impl Home {
         }
         match why {
             None => self.say(at, "the front end left"),
-            Some(why) => self.say(at, &format!("the connection ends: {why:#}")),
+            Some(why) => {
+                let why = format!("{why:#}");
+                self.say(at, &format!("the connection ends: {why}"));
+                if let Some(device) = self.rings.served.devices.get_mut(at) {
+                    device.ended = Ended { count: device.ended.count + 1, why };
+                }
+            }
         }
         // All doors are closed while there are as many front ends as there may be.
         let is_first = self.connections.len() + 1 == MAX_CONNECTIONS;

@@ -34,7 +34,8 @@ impl Entry {
         }
     }
 
-    fn server(&self) -> Option<&str> {
+    /// The NBD server that keeps it.
+    pub fn server(&self) -> Option<&str> {
         match self {
             Entry::Disk(disk) => match &disk.backing {
                 Backing::Nbd(server) => Some(&server.uri),

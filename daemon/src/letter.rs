@@ -3,10 +3,12 @@
 
 use crate::build::Entry;
 use crate::config;
+use crate::device::Ended;
 use crate::disk::Data;
 use crate::report::Numbers;
 use crate::sandbox::Folders;
 use crate::storage::Reached;
+use crate::unserved::Unserved;
 use anyhow::Result;
 use rustix::fd::OwnedFd;
 use serde::{Deserialize, Serialize};
@@ -38,6 +40,9 @@ pub struct Letter {
     /// Sockets that systemd listens at and no device has; a descriptor of each.
     pub handed: Vec<PathBuf>,
     pub devices: Vec<Device>,
+    /// What isn't served, and is to be.
+    #[serde(default)]
+    pub missing: Vec<Unserved>,
     /// Ways out of switches; a descriptor of each.
     pub uplinks: Vec<config::Uplink>,
     pub connections: Vec<Connection>,
@@ -56,6 +61,8 @@ pub struct Device {
     /// What the disk's data lies in.
     pub data: Option<Told>,
     pub counted: Numbers,
+    #[serde(default)]
+    pub ended: Ended,
 }
 
 /// What a disk's data lies in, but for the descriptors.

@@ -5,7 +5,22 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// Bytes of a socket's path at most, as Linux has room for them.
+pub const LONGEST_PATH: usize = 107;
+
+/// The paths of all sockets that somebody listens at, as far as the system tells of them.
+pub fn all() -> Vec<PathBuf> {
+    let text = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    // Its place in memory, users, protocol, flags (one is: it listens), type, state, number, path.
+    let path = |line: &str| {
+        let mut words = line.splitn(7, ' ');
+        (words.nth(3)? == "00010000").then_some(())?;
+        Some(PathBuf::from(words.nth(2)?.trim_start().split_once(' ')?.1))
+    };
+    text.lines().filter_map(path).collect()
+}
 
 /// Listens at this path.
 ///
@@ -40,7 +55,7 @@ fn try_it(path: &Path) -> Result<(), Errno> {
 
 #[cfg(test)]
 mod tests {
-    use super::at;
+    use super::{all, at};
     use rustix::net::{
         AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
     };
@@ -61,7 +76,9 @@ mod tests {
         assert!(full.iter().any(|one| connect(one, &address).is_err()), "it is full");
         let error = at(&path).expect_err("it is in use");
         assert!(error.to_string().contains("in use"), "{error}");
+        assert!(all().contains(&path));
         drop(listener);
+        assert!(!all().contains(&path));
         at(&path).expect("it is left over");
     }
 }

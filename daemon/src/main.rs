@@ -3,9 +3,12 @@
 //! | file | is |
 //! |---|---|
 //! | `main`, `cmdline` | the command line |
+//! | `check` | what a file would lead to |
 //! | `config` | `io.toml` |
 //! | `home`, `changes`, `instead` | the loop; devices that come, change and go |
 //! | `pending`, `opener` | changes that take a while, and the process that opens what they need |
+//! | `again` | the file, read again |
+//! | `unserved` | what the file says and can't be had |
 //! | `text` | a text that one process hands to another |
 //! | `build`, `device`, `disk` | what is served, and what a disk's data is kept by |
 //! | `door`, `listen` | how front ends come |
@@ -21,10 +24,12 @@
 //! | `supervisor`, `sandbox` | systemd; what is given up before serving |
 #![forbid(unsafe_code)]
 
+mod again;
 mod arrivals;
 mod ask;
 mod build;
 mod changes;
+mod check;
 mod clients;
 mod clock;
 mod cmdline;
@@ -65,6 +70,7 @@ mod storage;
 mod supervisor;
 mod text;
 mod turns;
+mod unserved;
 mod uplink;
 mod waits;
 
@@ -78,11 +84,16 @@ use home::Home;
 use opener::Opener;
 use sandbox::{Folders, Needs, folder};
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use storage::Store;
+use unserved::{Unserved, Wished};
 
 /// Files that may be added, beside those that are removed, until an upgrade.
 const SPARE_RINGS: usize = 32;
+
+/// What takes longer to fail is a server that doesn't answer.
+const SILENT: Duration = Duration::from_secs(1);
 
 /// Where TAPs are opened.
 const TAPS: &str = "/dev/net";
@@ -104,14 +115,13 @@ fn run(command: Command) -> Result<()> {
             folders.sockets.extend(asked.control.iter().map(|path| folder(path)));
             let sandbox = (!asked.no_sandbox).then_some(folders);
             let name = entry.name().to_owned();
-            serve(&mut home, name, sandbox, |home| {
-                match home.clients.listen(asked.control.as_deref(), None, &home.waits) {
-                    Err(error) => vec![format!("{error:#}")],
-                    Ok(()) => home.add(entry).into_iter().collect(),
-                }
+            serve(&mut home, sandbox, |home| {
+                home.clients.listen(asked.control.as_deref(), None, &home.waits)?;
+                home.add(entry).context(name)
             })
         }
         Command::Run(asked) => run_file(asked),
+        Command::Check { file } => check::run(&file),
         Command::List { at, json } => {
             let report = Daemon::at(&at.control)?.report()?;
             match json {
@@ -147,43 +157,64 @@ fn home() -> Result<Home> {
     Home::new()
 }
 
-fn run_file(asked: RunArguments) -> Result<()> {
-    let shown = asked.file.display();
-    let text = match std::fs::read_to_string(&asked.file) {
+/// A file, as it is called from here on, its text, and what it says.
+fn read(asked: &Path) -> Result<(PathBuf, String, Plan)> {
+    let shown = asked.display();
+    let text = match std::fs::read_to_string(asked) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             bail!("{shown} isn't there; `exitless io run --help` shows what such a file says")
         }
         read => read.with_context(|| format!("{shown} can't be read"))?,
     };
-    // From here on it is called so: what it names is the same when it is read again.
-    let file = std::path::absolute(&asked.file)?;
+    // What it names is the same when it is read again.
+    let file = std::path::absolute(asked)?;
     let plan = config::parse(&file, &text).map_err(|wrong| {
         let as_asked = |wrong| Wrong { file: shown.to_string(), ..wrong }.to_string();
         let lines: Vec<_> = wrong.into_iter().map(as_asked).collect();
         anyhow::Error::msg(lines.join("\nexitless-io: "))
     })?;
-    let entries = Entry::of(&plan);
-    if entries.is_empty() && plan.host.control.is_none() {
+    if plan.names().next().is_none() && plan.host.control.is_none() {
         bail!("{shown} has no device, and no control socket to add any by");
     }
+    Ok((file, text, plan))
+}
+
+fn run_file(asked: RunArguments) -> Result<()> {
+    let (file, _, plan) = read(&asked.file)?;
+    let entries = Entry::of(&plan);
     let mut home = home()?;
     home.file = Some(file.clone());
-    let names: Vec<_> = entries.iter().map(Entry::name).collect();
     let sandbox = (!asked.no_sandbox).then(|| folders(&file, &plan, &entries));
-    serve(&mut home, names.join(", "), sandbox, |home| {
+    serve(&mut home, sandbox, |home| {
         let host = &plan.host;
         let Home { clients, waits, .. } = home;
-        match clients.listen(host.control.as_deref(), host.metrics.as_deref(), waits) {
-            Err(error) => vec![format!("[host]: {error:#}")],
-            Ok(()) => {
-                let added = plan.uplinks.iter().map(|asked| home.add_uplink(asked, None));
-                let failed =
-                    added.filter_map(|added| added.err().map(|error| format!("{error:#}")));
-                let mut failed: Vec<_> = failed.collect();
-                failed.extend(Entry::of(&plan).into_iter().flat_map(|entry| home.add(entry)));
-                failed
-            }
+        let listens = clients.listen(host.control.as_deref(), host.metrics.as_deref(), waits);
+        listens.context("[host]")?;
+        let uplinks = plan.uplinks.iter().cloned().map(Wished::Uplink);
+        let entries = entries.into_iter().map(|entry| Wished::Device(Box::new(entry)));
+        let (mut failed, mut silent) = (Vec::new(), false);
+        for wished in uplinks.chain(entries) {
+            let began = Instant::now();
+            let added = match &wished {
+                // The start waits for one such server, and not for each.
+                Wished::Device(entry) if silent && entry.server().is_some() => {
+                    home.missing.note(wished, "it waits for its turn".into());
+                    continue;
+                }
+                Wished::Device(entry) => home.add(Entry::clone(entry)),
+                Wished::Uplink(asked) => home.add_uplink(asked, None),
+            };
+            silent |= added.is_err() && began.elapsed() > SILENT;
+            failed.extend(added.err().map(|error| (wished, format!("{error:#}"))));
         }
+        // Whoever starts it by hand sees it fail, and systemd starts it again.
+        if home.known.is_empty() && home.missing.all().is_empty() && !failed.is_empty() {
+            let line = |(wished, why): &(Wished, String)| format!("{}: {why}", wished.name());
+            let lines: Vec<_> = failed.iter().map(line).collect();
+            bail!("{}", lines.join("\nexitless-io: "));
+        }
+        failed.into_iter().for_each(|(wished, why)| home.missing.note(wished, why));
+        Ok(())
     })
 }
 
@@ -213,30 +244,28 @@ fn folders(file: &Path, plan: &Plan, entries: &[Entry]) -> Folders {
     folders
 }
 
-/// Starts what is asked for, all or nothing, and serves it until ended.
+/// Starts what is asked for, and serves it until ended. If that fails nothing is left behind.
 fn serve(
     home: &mut Home,
-    names: String,
     sandbox: Option<Folders>,
-    start: impl FnOnce(&mut Home) -> Vec<String>,
+    start: impl FnOnce(&mut Home) -> Result<()>,
 ) -> Result<()> {
-    let failed = start(home);
-    if !failed.is_empty() {
-        home.close();
-        bail!("{}", failed.join("\nexitless-io: "));
-    }
-    for (path, _) in home.handed.all() {
+    start(home).inspect_err(|_| home.close())?;
+    for (path, _) in home.handed.all().filter(|(path, _)| !home.is_awaited(path)) {
         eprintln!("exitless-io: {} was handed over, and no device has it", path.display());
     }
     home.sandbox = sandbox;
     confine(home)?;
-    run_home(home, &names)
+    run_home(home)
 }
 
 /// Serves what there is until ended.
-fn run_home(home: &mut Home, names: &str) -> Result<()> {
-    eprintln!("exitless-io: serves {names}");
-    supervisor::ready(&format!("serves {names}"));
+fn run_home(home: &mut Home) -> Result<()> {
+    let now = home.rings.look_at_clock();
+    home.missing.changed(now, false);
+    let status = home.status();
+    eprintln!("exitless-io: {status}");
+    supervisor::ready(&status);
     let ended = home.run();
     if !home.is_given {
         supervisor::stopping();
@@ -264,6 +293,8 @@ fn confine(home: &mut Home) -> Result<()> {
         home.rings.keeps(|store| matches!(store, Store::File(file) if file.waits() != is_asked))
     };
     let mut connects = home.known.iter().map(|known| known.entry.way());
+    let is_interface =
+        |own: &Unserved| matches!(&own.wished, Wished::Uplink(asked) if asked.is_interface());
     let needs = Needs {
         changes,
         desks: control || metrics,
@@ -274,7 +305,8 @@ fn confine(home: &mut Home) -> Result<()> {
         tls: changes || home.rings.keeps(|store| matches!(store, Store::Nbd(nbd) if nbd.has_tls())),
         connects: connects.any(|way| matches!(way, Way::Connect(_))),
         controllers: !home.rings.controllers.is_empty(),
-        interfaces: home.rings.served.uplinks.iter().any(|(_, uplink)| uplink.is_interface()),
+        interfaces: home.rings.served.uplinks.iter().any(|(_, uplink)| uplink.is_interface())
+            || home.missing.all().iter().any(is_interface),
     };
     home.pending.allow_interfaces(needs.interfaces);
     sandbox::enter(folders, needs)

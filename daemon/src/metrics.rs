@@ -2,7 +2,7 @@
 //! are gone, so that none goes back when a front end connects again.
 
 use crate::counts::{CLASSES, Counts, FIRST_CLASS, Histogram};
-use crate::report::Report;
+use crate::report::{Device, Report};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -46,6 +46,18 @@ pub fn text(report: &Report) -> String {
     });
     let connected: String = connected.collect();
     one("front_ends", "gauge", "Front ends that are connected.", connected);
+    let served = report.devices.iter().map(|own| (&own.name, "1"));
+    let unserved = report.unserved.iter().map(|own| (&own.name, "0"));
+    let lines = served
+        .chain(unserved)
+        .map(|(name, is)| format!("exitless_io_served{{device=\"{name}\"}} {is}\n"));
+    let help = "Whether a device that is to be served is, or a switch has its way out.";
+    one("served", "gauge", help, lines.collect());
+    let lines = report.unserved.iter().map(|own| {
+        let why = own.why.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        format!("exitless_io_unserved_info{{device=\"{}\",why=\"{why}\"}} 1\n", own.name)
+    });
+    one("unserved_info", "gauge", "Why a device isn't served.", lines.collect());
     let mut each = |name: &str, help: &str, value: fn(&Counts) -> u64| {
         let lines = all.iter().map(|(device, counts)| {
             format!("exitless_io_{name}{{device=\"{}\"}} {}\n", device.name, value(counts))
@@ -54,11 +66,25 @@ pub fn text(report: &Report) -> String {
     };
     each("completed_total", "Requests or frames that were completed.", |counts| counts.completed);
     each("bytes_total", "Bytes of requests or frames.", |counts| counts.bytes);
+    each("errors_total", "Requests answered with an I/O error.", |counts| counts.errors);
+    each("limited_total", "Times that a device's limit held it back.", |counts| counts.limited);
     each("dropped_total", "Frames that nobody got.", |counts| counts.dropped);
     each("calls_total", "Calls of drivers.", |counts| counts.calls);
     each("withheld_total", "Completions that were told later.", |counts| counts.withheld);
     each("kicks_total", "Kicks that woke a ring up.", |counts| counts.kicks);
     each("throttled_total", "Times that kicks weren't listened to.", |counts| counts.throttled);
+    let mut one_each = |name: &str, kind: &str, help: &str, value: fn(&Device) -> Option<u64>| {
+        let known = report.devices.iter().filter_map(|own| Some((&own.name, value(own)?)));
+        let lines = known
+            .map(|(device, value)| format!("exitless_io_{name}{{device=\"{device}\"}} {value}\n"));
+        one(name, kind, help, lines.collect());
+    };
+    let help = "Connections that ended with a reason.";
+    one_each("connections_ended_total", "counter", help, |own| Some(own.ended.count));
+    let help = "Requests a second that a device may have.";
+    one_each("limit_requests_per_second", "gauge", help, |own| own.iops);
+    let help = "Bytes a second that a device may have, or a network send.";
+    one_each("limit_bytes_per_second", "gauge", help, |own| own.rate);
     let lines = all.iter().map(|(device, counts)| {
         let seconds = counts.held as f64 / SECOND;
         format!("exitless_io_limited_seconds_total{{device=\"{}\"}} {seconds}\n", device.name)
@@ -67,7 +93,8 @@ pub fn text(report: &Report) -> String {
     one("limited_seconds_total", "counter", help, lines.collect());
     let mut spread = |name: &str, help: &str, value: fn(&Counts) -> &Histogram| {
         let rings = report.devices.iter().flat_map(|device| {
-            let mut all = BTreeMap::from([(GONE.to_owned(), device.gone.counts())]);
+            let mut all = BTreeMap::new();
+            all.insert(GONE.to_owned(), device.gone.counts());
             for ring in &device.rings {
                 let queue = all.entry(ring.index.to_string()).or_default();
                 queue.add(&ring.numbers.counts());
@@ -106,25 +133,40 @@ fn histogram(name: &str, labels: &str, histogram: &Histogram) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Device, Numbers, Ring};
+    use crate::device::Ended;
+    use crate::report::{Numbers, Ring, Unserved};
 
     #[test]
     fn counters_include_rings_that_are_gone() {
         let numbers = |completed| Numbers {
             completed,
             held: 250_000_000,
+            errors: 1,
+            limited: 4,
             waits: vec![1; CLASSES],
             latencies: vec![3; CLASSES],
             latencies_sum: 500_000_000,
             ..Numbers::default()
         };
         let rings = vec![Ring { numbers: numbers(5), ..Ring::default() }];
-        let device = Device { name: "a".into(), rings, gone: numbers(2), ..Device::default() };
-        let report = Report { busy: 1_500_000_000, devices: vec![device], ..Report::default() };
+        let ended = Ended { count: 9, why: "it left".into() };
+        let (name, iops, gone) = ("a".into(), Some(200), numbers(2));
+        let device = Device { name, iops, rings, ended, gone, ..Device::default() };
+        let (name, why) = ("b".into(), "\"b\\c\" isn't\nthere".into());
+        let unserved = vec![Unserved { name, why, ..Unserved::default() }];
+        let devices = vec![device];
+        let report = Report { busy: 1_500_000_000, devices, unserved, ..Report::default() };
         let text = text(&report);
         for line in [
             "exitless_io_thread_seconds_total{state=\"busy\"} 1.5",
             "exitless_io_completed_total{device=\"a\"} 7",
+            "exitless_io_errors_total{device=\"a\"} 2",
+            "exitless_io_limited_total{device=\"a\"} 8",
+            "exitless_io_connections_ended_total{device=\"a\"} 9",
+            "exitless_io_limit_requests_per_second{device=\"a\"} 200",
+            "exitless_io_served{device=\"a\"} 1",
+            "exitless_io_served{device=\"b\"} 0",
+            "exitless_io_unserved_info{device=\"b\",why=\"\\\"b\\\\c\\\" isn't\\nthere\"} 1",
             "exitless_io_limited_seconds_total{device=\"a\"} 0.5",
             "exitless_io_wait_seconds_bucket{device=\"a\",queue=\"0\",le=\"0.000000256\"} 1",
             "exitless_io_wait_seconds_bucket{device=\"a\",queue=\"gone\",le=\"+Inf\"} 24",

@@ -138,7 +138,7 @@ pub fn run() -> Result<()> {
     }
     while let Some((wanted, _)) = hear(&socket, RecvFlags::empty())? {
         let mut door = None;
-        let outside = folders.as_ref().and_then(|folders| outside(&wanted, folders));
+        let outside = folders.as_ref().map(|folders| outside(&wanted, folders));
         let (found, with) = find(wanted, &mut door)
             .map_err(|error| explained(error, outside))
             .unwrap_or_else(|error| (Found::Failed(format!("{error:#}")), Vec::new()));
@@ -164,7 +164,8 @@ fn tell(socket: &OwnedFd, found: Found, with: &[BorrowedFd<'_>]) -> Result<bool>
     Ok(false)
 }
 
-/// The folder of what is wanted, if Landlock lets nothing be opened or made there.
+/// The folder of what is wanted, if the file didn't name it at the start: Landlock lets nothing be
+/// opened or made there.
 fn outside(wanted: &Wanted, folders: &Folders) -> Option<PathBuf> {
     let Wanted::Device { entry, listens, .. } = wanted else { return None };
     let socket = Some(entry.way().path()).filter(|_| *listens);
@@ -175,13 +176,18 @@ fn outside(wanted: &Wanted, folders: &Folders) -> Option<PathBuf> {
     of(socket, &folders.sockets).or_else(|| of(entry.file(), &folders.write))
 }
 
-/// A refusal that has its reason there says what helps.
-fn explained(error: Error, outside: Option<PathBuf>) -> Error {
+/// A refusal that may have its reason in Landlock says what helps.
+fn explained(error: Error, outside: Option<Option<PathBuf>>) -> Error {
     let kinds = error.chain().filter_map(|cause| cause.downcast_ref::<std::io::Error>());
     let is_refused = kinds.into_iter().any(|cause| cause.kind() == ErrorKind::PermissionDenied);
     match outside.filter(|_| is_refused) {
         None => error,
-        Some(folder) => anyhow!(
+        // Its rules are for folders as they are at the start, and not for what is mounted there.
+        Some(None) => anyhow!(
+            "{error:#}; if its folder was made or mounted after the daemon was started, \
+             `exitless-io upgrade` may open it"
+        ),
+        Some(Some(folder)) => anyhow!(
             "{error:#}; what is opened later has to be in a folder that the file named when the \
              daemon was started: add {} to `paths` of [host], and restart it",
             folder.display()

@@ -127,6 +127,11 @@ impl<'a> Passing<'a> {
         !self.bytes.is_empty() || poll(&mut waits, Some(&Timespec::default())) != Ok(0)
     }
 
+    /// It is waited for until it has been used for so long.
+    pub fn wait_until(&mut self, age: Duration) {
+        self.until = self.begun + age;
+    }
+
     /// Since when it has been used.
     pub fn age(&self) -> Duration {
         self.begun.elapsed()

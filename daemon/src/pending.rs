@@ -6,19 +6,17 @@
 
 use crate::build::{self, Entry};
 use crate::clients;
-use crate::config::{self, Host, Out, Plan, Way};
+use crate::config::{self, Way};
 use crate::control::{Answer, Request};
 use crate::disk::Data;
 use crate::home::Home;
 use crate::opener::{Found, Given, Opener, Wanted};
-use crate::text;
+use crate::supervisor;
+use crate::unserved::Wished;
 use crate::waits::Source;
 use anyhow::{Context as _, Result, bail};
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
-
-/// Bytes of a file that is read again.
-const LONGEST_TEXT: u64 = 64 << 20;
+use std::path::Path;
 
 /// Who asked for a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,10 +24,12 @@ pub enum Origin {
     /// The client at this place, which stays there until it is answered.
     Client(usize),
     Signal,
+    /// What is missing is tried again.
+    Itself,
 }
 
 /// What a change needs next.
-enum Need {
+pub(crate) enum Need {
     /// The file, to be read again.
     Text,
     Device(Box<Entry>, Before),
@@ -37,8 +37,24 @@ enum Need {
     Uplink(config::Uplink, Option<config::Uplink>),
 }
 
+impl Need {
+    /// What isn't there.
+    pub fn of(wished: Wished) -> Need {
+        match wished {
+            Wished::Device(entry) => Need::Device(entry, Before::AsItIs),
+            Wished::Uplink(asked) => Need::Uplink(asked, None),
+        }
+    }
+
+    /// A device, and the one before it, if that had to be removed for it.
+    pub fn instead(entry: Entry, before: Option<Entry>) -> Need {
+        let before = before.map(Box::new).map_or(Before::AsItIs, Before::Removed);
+        Need::Device(Box::new(entry), before)
+    }
+}
+
 /// What there was of a device before.
-enum Before {
+pub(crate) enum Before {
     /// What is served still, or nothing.
     AsItIs,
     /// This, which had to be removed first: it comes again if the new one can't be had.
@@ -47,14 +63,14 @@ enum Before {
     Comes,
 }
 
-struct Change {
+pub(crate) struct Change {
     origin: Origin,
     /// The first one was asked for.
-    needs: VecDeque<Need>,
+    pub needs: VecDeque<Need>,
     /// Sentences.
-    failed: Vec<String>,
-    done: Vec<String>,
-    noted: Vec<String>,
+    pub failed: Vec<String>,
+    pub done: Vec<String>,
+    pub noted: Vec<String>,
 }
 
 impl Change {
@@ -74,6 +90,16 @@ pub struct Pending {
 }
 
 impl Pending {
+    /// Is something opened at once that is asked for now?
+    pub fn is_ready(&self) -> bool {
+        self.now.is_none() && self.opener.is_some()
+    }
+
+    /// No way out can be an interface.
+    pub fn has_no_interfaces(&self) -> bool {
+        self.has_no_interfaces
+    }
+
     /// From now on ways out can be interfaces, or can't.
     pub fn allow_interfaces(&mut self, are_allowed: bool) {
         self.has_no_interfaces = !are_allowed;
@@ -99,6 +125,10 @@ impl Home {
             return;
         }
         let again = (origin, request);
+        // Who asks waits for one try at most.
+        if let Some(now) = self.pending.now.as_mut().filter(|now| now.origin == Origin::Itself) {
+            now.needs.truncate(1);
+        }
         // Signals that come while one waits mean the same.
         if origin != Origin::Signal || !self.pending.later.contains(&again) {
             self.pending.later.push_back(again);
@@ -145,6 +175,12 @@ impl Home {
             }
             Request::List => Ok(Vec::new()),
         }
+    }
+
+    /// Begins a change that nobody asked for, while none is under way.
+    pub(crate) fn change_by(&mut self, origin: Origin, needs: Vec<Need>) {
+        self.need(origin, Ok(needs));
+        self.go_on_changing();
     }
 
     /// A change is under way that needs this.
@@ -224,18 +260,24 @@ impl Home {
             }
             Need::Uplink(asked, before) => {
                 let found = found.and_then(|(found, with)| Ok((found, with?)));
-                let found = found.with_context(|| format!("uplink of {}", asked.switch));
                 let added =
                     found.and_then(|(found, with)| match (found, with.into_iter().next()) {
                         (Found::Uplink, Some(out)) => self.add_uplink(&asked, Some(out)),
                         _ => bail!("the process that opens files can't be understood"),
                     });
-                self.note(|now| match added {
-                    Ok(()) => {
-                        now.done.push(format!("uplink of {}: {} is there", asked.switch, asked.out))
+                let name = format!("uplink of {}", asked.switch);
+                let is_news = match &added {
+                    // With the one before it would be a second one.
+                    Err(error) if before.is_none() => {
+                        self.missing.failed(&name, &format!("{error:#}"))
                     }
+                    _ => self.missing.forget(&name),
+                };
+                self.note(|now| match added {
+                    Ok(()) => now.done.push(format!("{name}: {} is there", asked.out)),
+                    Err(_) if !is_news && now.origin == Origin::Itself => {}
                     Err(error) => {
-                        now.failed.push(format!("{error:#}"));
+                        now.failed.push(format!("{name}: {error:#}"));
                         let before = before.map(|before| Need::Uplink(before, None));
                         before.into_iter().for_each(|before| now.needs.push_front(before));
                     }
@@ -246,6 +288,10 @@ impl Home {
                 let was = self.served(&name).is_some();
                 let added = found.and_then(|found| self.add_opened(*entry, found));
                 let is = self.served(&name).is_some();
+                let is_news = match &added {
+                    Err(error) if !is => self.missing.failed(&name, &format!("{error:#}")),
+                    _ => self.missing.forget(&name),
+                };
                 self.note(|now| match (added, before) {
                     (Ok(()), Before::AsItIs) if !was => {
                         now.done.push(format!("`{name}` was added"));
@@ -263,6 +309,7 @@ impl Home {
                     (Err(error), Before::AsItIs) if is => {
                         now.failed.push(format!("`{name}` stays as it was: {error:#}"));
                     }
+                    (Err(_), _) if !is_news && now.origin == Origin::Itself => {}
                     (Err(error), Before::AsItIs) if !was => {
                         now.failed.push(format!("{name}: {error:#}"));
                     }
@@ -274,83 +321,10 @@ impl Home {
         }
     }
 
-    fn note(&mut self, what: impl FnOnce(&mut Change)) {
+    pub(crate) fn note(&mut self, what: impl FnOnce(&mut Change)) {
         if let Some(now) = &mut self.pending.now {
             what(now);
         }
-    }
-
-    /// The file's text has come: what is new in it, and what is wrong.
-    fn read_again(&mut self, found: Given) -> Result<()> {
-        let file = self.file.clone().context("there is no file")?;
-        let (Found::Text, Some(text)) = (found.0, found.1?.into_iter().next()) else {
-            bail!("{} didn't come", file.display());
-        };
-        let shown = file.display();
-        let read = text::taken(text, LONGEST_TEXT);
-        let read = read.with_context(|| format!("{shown} can't be read"))?;
-        let read = String::from_utf8(read).with_context(|| format!("{shown} isn't text"))?;
-        let plan = config::parse(&file, &read);
-        let plan = plan.map_err(|wrong| wrong.iter().map(ToString::to_string).collect());
-        let refused = |plan: Plan| match self.refused(&plan) {
-            refused if refused.is_empty() => Ok(plan),
-            refused => Err(refused),
-        };
-        let plan: Result<Plan, Vec<String>> = plan.and_then(refused);
-        match plan {
-            Ok(plan) => {
-                let uplinks = self.keep_uplinks(&plan).into_iter();
-                let mut needs: Vec<_> =
-                    uplinks.map(|(asked, before)| Need::Uplink(asked, before)).collect();
-                let kept = self.keep(&plan);
-                needs.extend(kept.devices.into_iter().map(|(entry, before)| {
-                    let before = before.map(Box::new);
-                    let before = before.map_or(Before::AsItIs, Before::Removed);
-                    Need::Device(Box::new(entry), before)
-                }));
-                let noted = self.at_a_restart(&plan.host);
-                self.note(|now| {
-                    now.needs.extend(needs);
-                    now.done.extend(kept.done);
-                    now.failed.extend(kept.failed);
-                    now.noted.extend(noted);
-                });
-            }
-            Err(wrong) => self.note(|now| now.failed.extend(wrong)),
-        }
-        Ok(())
-    }
-
-    /// What of `[host]` isn't so yet: sockets and rights are made at the start.
-    fn at_a_restart(&self, host: &Host) -> Vec<String> {
-        let [control, metrics] = self.clients.desks().map(|desk| desk.map(|(path, _)| path));
-        let folders = self.sandbox.iter().flat_map(|_| &host.paths);
-        let has =
-            |path: &PathBuf| self.sandbox.as_ref().is_some_and(|own| own.write.contains(path));
-        let mut folders = folders.filter(|path| !has(path));
-        [
-            ("control", control != host.control.as_deref()),
-            ("metrics", metrics != host.metrics.as_deref()),
-            ("paths", folders.next().is_some()),
-        ]
-        .into_iter()
-        .filter(|(_, is_new)| *is_new)
-        .map(|(key, _)| format!("`{key}` of [host] takes effect when the daemon is restarted"))
-        .collect()
-    }
-
-    /// What of a plan can't be done at all: then none of it is.
-    fn refused(&self, plan: &Plan) -> Vec<String> {
-        let uplinks = plan.uplinks.iter().filter(|_| self.pending.has_no_interfaces);
-        let interfaces = uplinks.filter(|asked| matches!(asked.out, Out::Packet(_)));
-        let sentence = |asked: &config::Uplink| {
-            format!(
-                "uplink of {}: the calls for interfaces were given up, as there was none at the \
-                 start; restart the daemon",
-                asked.switch
-            )
-        };
-        interfaces.map(sentence).collect()
     }
 
     fn add_opened(&mut self, entry: Entry, found: Given) -> Result<()> {
@@ -390,9 +364,13 @@ impl Home {
 
     fn tell(&mut self, change: Change) {
         let Change { origin, mut failed, done, noted, .. } = change;
+        let now = self.rings.look_at_clock();
+        self.missing.changed(now, origin == Origin::Itself);
+        supervisor::status(&self.status());
         let is_done = failed.is_empty();
         // Of what failed in part it is said what was done.
-        failed.extend(done.into_iter().filter(|_| !is_done).chain(noted));
+        let is_told = !is_done || origin == Origin::Itself;
+        failed.extend(done.into_iter().filter(|_| is_told).chain(noted));
         match origin {
             Origin::Client(place) => {
                 let answer = match (is_done, failed.is_empty()) {
@@ -402,6 +380,7 @@ impl Home {
                 };
                 clients::tell(self, place, &answer);
             }
+            Origin::Itself => failed.iter().for_each(|what| eprintln!("exitless-io: {what}")),
             Origin::Signal => {
                 failed.iter().for_each(|what| eprintln!("exitless-io: {what}"));
                 if is_done {

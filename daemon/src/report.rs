@@ -1,10 +1,16 @@
 //! What there is and what it did, as it is told to others.
 
 use crate::counts::{CLASSES, Counts, Time};
-use crate::device::Kind;
+use crate::device::{Ended, Kind};
 use crate::rings::Rings;
+use crate::unserved::Wished;
 use blk::SECTOR;
 use serde::{Deserialize, Serialize};
+
+/// What a network is called as a kind.
+pub const NETWORK: &str = "network";
+/// What a way out is called as a kind.
+pub const UPLINK: &str = "uplink";
 
 /// All of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +26,35 @@ pub struct Report {
     pub passes: u64,
     pub found: u64,
     pub devices: Vec<Device>,
+    /// What isn't served, and is to be.
+    #[serde(default)]
+    pub unserved: Vec<Unserved>,
+}
+
+/// What isn't served, and is to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unserved {
+    pub name: String,
+    /// `disk`, `network` or `uplink`.
+    pub kind: String,
+    pub backing: String,
+    pub socket: String,
+    /// A sentence.
+    pub why: String,
+}
+
+impl From<&crate::unserved::Unserved> for Unserved {
+    fn from(own: &crate::unserved::Unserved) -> Unserved {
+        let (kind, backing, socket) = match &own.wished {
+            Wished::Device(entry) => {
+                let socket = entry.way().path().display().to_string();
+                (entry.kind(), entry.backing(), socket)
+            }
+            Wished::Uplink(uplink) => (UPLINK, uplink.out.to_string(), String::new()),
+        };
+        let (name, why) = (own.wished.name(), own.why.clone());
+        Unserved { name, kind: kind.into(), backing, socket, why }
+    }
 }
 
 /// A device.
@@ -38,6 +73,14 @@ pub struct Device {
     /// Front ends that are connected, and all so far.
     pub connected: usize,
     pub connections: u64,
+    /// Connections that ended with a reason.
+    #[serde(default)]
+    pub ended: Ended,
+    /// Its limits: requests a second, and bytes, which a network sends.
+    #[serde(default)]
+    pub iops: Option<u64>,
+    #[serde(default)]
+    pub rate: Option<u64>,
     pub rings: Vec<Ring>,
     /// Of rings that are gone.
     pub gone: Numbers,
@@ -61,6 +104,8 @@ pub struct Ring {
 pub struct Numbers {
     pub completed: u64,
     pub bytes: u64,
+    #[serde(default)]
+    pub errors: u64,
     pub dropped: u64,
     pub calls: u64,
     pub withheld: u64,
@@ -68,6 +113,8 @@ pub struct Numbers {
     pub throttled: u64,
     #[serde(default)]
     pub held: u64,
+    #[serde(default)]
+    pub limited: u64,
     /// Turns by how long the ring was seen waiting: see [`crate::counts`].
     pub waits: Vec<u64>,
     pub waits_sum: u64,
@@ -83,12 +130,14 @@ impl From<&Counts> for Numbers {
         Numbers {
             completed: counts.completed,
             bytes: counts.bytes,
+            errors: counts.errors,
             dropped: counts.dropped,
             calls: counts.calls,
             withheld: counts.withheld,
             kicks: counts.kicks,
             throttled: counts.throttled,
             held: counts.held,
+            limited: counts.limited,
             waits: counts.waits.classes.to_vec(),
             waits_sum: counts.waits.sum,
             latencies: counts.latencies.classes.to_vec(),
@@ -103,12 +152,14 @@ impl Numbers {
         let mut counts = Counts {
             completed: self.completed,
             bytes: self.bytes,
+            errors: self.errors,
             dropped: self.dropped,
             calls: self.calls,
             withheld: self.withheld,
             kicks: self.kicks,
             throttled: self.throttled,
             held: self.held,
+            limited: self.limited,
             ..Counts::default()
         };
         for class in 0..CLASSES {
@@ -144,8 +195,16 @@ fn names(kind: &Kind, features: u64) -> Vec<String> {
     names.into_iter().map(str::to_ascii_lowercase).collect()
 }
 
-/// What there is now. `said` gives what is behind a device, and where its front ends come.
-pub fn report(rings: &mut Rings, said: impl Fn(usize) -> (String, String)) -> Report {
+/// What the file says of a device.
+#[derive(Default)]
+pub struct Said {
+    pub backing: String,
+    pub socket: String,
+    pub rate: Option<u64>,
+}
+
+/// What there is now.
+pub fn report(rings: &mut Rings, said: impl Fn(usize) -> Said) -> Report {
     let at = rings.look_at_clock();
     let sidecore::Statistics { passes, found } = rings.schedule().statistics();
     let Time { busy, polling, asleep, sleeps } = rings.time;
@@ -157,12 +216,12 @@ pub fn report(rings: &mut Rings, said: impl Fn(usize) -> (String, String)) -> Re
             running: ring.running,
             polled: rings.schedule().is_polled(at),
             features: names(&device.kind, if ring.running { ring.features } else { 0 }),
-            numbers: Numbers::from(&ring.counts),
+            numbers: Numbers::from(&ring.counted()),
         });
-        let (backing, socket) = said(place);
+        let Said { backing, socket, rate } = said(place);
         let (kind, size) = match &device.kind {
             Kind::Disk(disk) => ("disk", Some(disk.config.parameters().capacity * SECTOR)),
-            Kind::Port(_) => ("network", None),
+            Kind::Port(_) => (NETWORK, None),
         };
         Device {
             name: device.name.clone(),
@@ -172,9 +231,14 @@ pub fn report(rings: &mut Rings, said: impl Fn(usize) -> (String, String)) -> Re
             socket,
             connected: device.connected,
             connections: device.connections,
+            ended: device.ended.clone(),
+            iops: device.limits.iops,
+            rate,
             rings: own.collect(),
             gone: Numbers::from(&device.gone),
         }
     });
-    Report { at, busy, polling, asleep, sleeps, passes, found, devices: devices.collect() }
+    let devices = devices.collect();
+    let unserved = Vec::new();
+    Report { at, busy, polling, asleep, sleeps, passes, found, devices, unserved }
 }

@@ -108,6 +108,15 @@ impl Ring {
         }
     }
 
+    /// What it counted, with what its server did.
+    pub fn counted(&self) -> Counts {
+        let errors = match &self.work {
+            Work::Requests(server) => server.statistics().failed,
+            Work::Frames(_) => 0,
+        };
+        Counts { errors, ..self.counts }
+    }
+
     /// Chains that wait, by one load.
     #[inline]
     pub fn waiting(&self, switches: &[Switch], now: u64) -> u16 {

@@ -211,7 +211,7 @@ impl Rings {
         if let Some(ring) = self.served.all.try_remove(place)
             && let Some(device) = self.served.devices.get_mut(ring.device)
         {
-            device.gone.add(&ring.counts);
+            device.gone.add(&ring.counted());
         }
     }
 

@@ -37,6 +37,7 @@ impl Guest {
             front_ends: 1,
             connected: 1,
             connections: 1,
+            ended: Default::default(),
             gone: Counts::default(),
             unclosed: Unclosed::default(),
         });
@@ -239,6 +240,7 @@ fn a_port_whose_first_ring_cant_start_keeps_no_memory() {
         front_ends: 1,
         connected: 1,
         connections: 1,
+        ended: Default::default(),
         gone: Counts::default(),
         unclosed: Unclosed::default(),
     });

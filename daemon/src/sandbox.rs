@@ -137,7 +137,9 @@ pub fn enter_opener(folders: &Folders) -> Result<()> {
     let reads = AccessFs::ReadFile | AccessFs::ReadDir;
     let writes = reads | AccessFs::WriteFile | AccessFs::IoctlDev;
     let sockets = AccessFs::MakeSock | AccessFs::RemoveFile;
-    let names = NAMES.into_iter().map(PathBuf::from).collect();
+    // Added one by one: to be made of a list it would be sorted, by a sort of its own.
+    let mut names = BTreeSet::new();
+    names.extend(NAMES.into_iter().map(PathBuf::from));
     restrict_files(&[
         (&folders.read, reads),
         (&folders.write, writes),

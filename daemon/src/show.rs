@@ -6,7 +6,7 @@
 use crate::clients::summary;
 use crate::clock::HERTZ;
 use crate::counts::{Counts, Histogram};
-use crate::report::{Device, Report, Ring};
+use crate::report::{Device, NETWORK, Report, Ring, UPLINK};
 use plan::{Escaped, Size};
 use std::fmt::Write as _;
 
@@ -26,7 +26,17 @@ pub fn list(report: &Report) -> String {
             Escaped(&device.socket).to_string(),
         ]
     };
-    let rows: Vec<_> = report.devices.iter().map(row).collect();
+    let mut rows: Vec<_> = report.devices.iter().map(row).collect();
+    for own in report.unserved.iter().filter(|own| own.kind != UPLINK) {
+        rows.push([
+            own.name.clone(),
+            own.kind.clone(),
+            NONE.into(),
+            Escaped(&own.backing).to_string(),
+            NONE.into(),
+            Escaped(&own.socket).to_string(),
+        ]);
+    }
     let mut text = aligned(&heads, &rows, &["size", "front ends"]);
     for device in &report.devices {
         let mut told: Vec<usize> = Vec::new();
@@ -38,7 +48,41 @@ pub fn list(report: &Report) -> String {
             }
         }
     }
+    for device in &report.devices {
+        tell_more(device, &mut text);
+    }
+    for own in &report.unserved {
+        let _ = writeln!(text, "{} isn't served: {}", own.name, Escaped(&own.why));
+    }
     text
+}
+
+/// What is to be known of a device, if there is something: its limits, errors, and connections that
+/// ended with a reason.
+fn tell_more(device: &Device, text: &mut String) {
+    let (name, all) = (&device.name, device.all());
+    let iops = device.iops.map(|iops| format!("{iops} requests/s"));
+    let rate = device.rate.map(|rate| format!("{}/s", Size(rate)));
+    let limits: Vec<_> = iops.into_iter().chain(rate).collect();
+    if !limits.is_empty() {
+        let reached = match all.limited {
+            // What holds a network back isn't counted.
+            _ if device.kind == NETWORK => String::new(),
+            0 => ", which it hasn't reached".to_owned(),
+            times => format!("; times that it waited: {times}, in all for {}", duration(all.held)),
+        };
+        let _ = writeln!(text, "{name}: its limit is {}{reached}", limits.join(" and "));
+    }
+    if all.errors > 0 {
+        let _ = writeln!(text, "{name}: requests answered with an I/O error: {}", all.errors);
+    }
+    if device.ended.count > 0 {
+        let (count, why) = (device.ended.count, Escaped(&device.ended.why));
+        let _ = writeln!(
+            text,
+            "{name}: connections that ended with a reason: {count}; the last: {why}"
+        );
+    }
 }
 
 /// What is new in a report, by rings. A device without any has a line, too.
@@ -48,13 +92,15 @@ pub fn top(now: &Report, before: &Report) -> String {
         "device", "ring", "state", "done/s", "MB/s", "calls/s", "kicks/s", "p50", "p99", "p99.9",
         "turn p99", "at limit",
     ];
-    let mut rows = Vec::new();
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    let without = |name: &str, state: &str| {
+        let words = [name, NONE, state].into_iter().chain(std::iter::repeat(NONE));
+        words.take(heads.len()).map(str::to_owned).collect()
+    };
     for device in &now.devices {
         if device.rings.is_empty() {
             let state = if device.connected > 0 { "no ring" } else { "no front end" };
-            let first = [device.name.as_str(), NONE, state].into_iter();
-            let words = first.chain(std::iter::repeat(NONE)).take(heads.len());
-            rows.push(words.map(str::to_owned).collect());
+            rows.push(without(&device.name, state));
         }
         let earlier = before.devices.iter().find(|other| other.name == device.name);
         for ring in &device.rings {
@@ -64,6 +110,7 @@ pub fn top(now: &Report, before: &Report) -> String {
             rows.push(of_ring(&device.name, ring, earlier, seconds));
         }
     }
+    rows.extend(now.unserved.iter().map(|own| without(&own.name, "not served")));
     let right: Vec<_> =
         heads.into_iter().filter(|head| !["device", "state"].contains(head)).collect();
     summary(now, before)
@@ -151,6 +198,8 @@ fn duration(nanoseconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::Ended;
+    use crate::report::{Numbers, Unserved};
 
     fn report(at: u64, completed: u64) -> Report {
         let features = ["flush", "event_idx"].map(str::to_owned).into();
@@ -166,11 +215,24 @@ mod tests {
             backing: "d\u{1b}.img".into(),
             socket: "web.sock".into(),
             connected: 1,
+            iops: Some(20_000),
+            rate: Some(100 << 20),
+            ended: Ended { count: 2, why: "it said\u{1b} 7".into() },
+            gone: Numbers { errors: 3, limited: 5, ..Numbers::default() },
             rings: vec![ring],
             ..Device::default()
         };
-        let net = Device { name: "net".into(), kind: "network".into(), ..Device::default() };
-        Report { at, busy: at / 4, devices: vec![web, net], ..Report::default() }
+        let (name, kind) = ("net".into(), NETWORK.into());
+        let net = Device { name, kind, rate: Some(1 << 20), ..Device::default() };
+        let db = Unserved {
+            name: "db".into(),
+            kind: "disk".into(),
+            backing: "db.img".into(),
+            socket: "db.sock".into(),
+            why: "db.img isn't\nthere".into(),
+        };
+        let devices = vec![web, net];
+        Report { at, busy: at / 4, devices, unserved: vec![db], ..Report::default() }
     }
 
     #[test]
@@ -186,6 +248,7 @@ mod tests {
         assert_eq!((words[7].as_str(), words[10].as_str()), ("512ns", "256ns"));
         assert_eq!(words[11..], ["50", "%"]);
         assert_eq!(line("net")[..6], ["net", "-", "no", "front", "end", "-"]);
+        assert_eq!(line("db")[..5], ["db", "-", "not", "served", "-"]);
     }
 
     #[test]
@@ -194,7 +257,13 @@ mod tests {
 device  kind     size  backing      front ends  socket
 web     disk      64M  d\\u{1b}.img           1  web.sock
 net     network     -                        0
+db      disk        -  db.img                -  db.sock
 web: its driver accepted flush, event_idx
+web: its limit is 20000 requests/s and 100M/s; times that it waited: 5, in all for 0ns
+web: requests answered with an I/O error: 3
+web: connections that ended with a reason: 2; the last: it said\\u{1b} 7
+net: its limit is 1M/s
+db isn't served: db.img isn't\\nthere
 ";
         assert_eq!(list(&report(1, 1)), expected);
     }

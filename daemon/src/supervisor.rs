@@ -100,6 +100,11 @@ pub fn ready(status: &str) {
     say(&format!("READY=1\nSTATUS={status}\n"));
 }
 
+/// What is served from now on.
+pub fn status(status: &str) {
+    say(&format!("STATUS={status}\n"));
+}
+
 /// Another process is the service from now on.
 pub fn replaced_by(process: u32) {
     say(&format!("MAINPID={process}\n"));

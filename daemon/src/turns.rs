@@ -167,7 +167,10 @@ impl Rings {
         let (now, held) = (self.served.now, self.schedule.take_held(place));
         let Served { all, switches, .. } = &mut self.served;
         let Some(ring) = all.get_mut(place) else { return };
-        ring.counts.held += held;
+        if held != 0 {
+            ring.counts.held += held;
+            ring.counts.limited += 1;
+        }
         let left = if emptied { 0 } else { ring.waiting(switches, now) };
         ring.arrivals.turned(taken, left, now);
         self.publish_with(place, unpublished, left, now);

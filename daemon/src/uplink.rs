@@ -155,6 +155,27 @@ impl Uplink {
     }
 }
 
+/// Is it there? It isn't opened.
+///
+/// # Errors
+///
+/// In a sentence.
+pub fn looked_at(asked: &config::Uplink) -> Result<()> {
+    let (Out::Tap(name) | Out::Packet(name)) = &asked.out;
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
+    let is_there = name_to_index(&socket, name) != Err(Errno::NODEV);
+    match &asked.out {
+        Out::Tap(_) if !is_there => {
+            bail!("there is no TAP {name}; `ip tuntap add mode tap name {name} user …` makes one")
+        }
+        Out::Packet(_) if !is_there => {
+            bail!("there is no interface {name}; `ip link` shows those that there are")
+        }
+        _ => Ok(()),
+    }
+}
+
 /// A TAP or an interface's socket, for a process that can't open it itself.
 ///
 /// # Errors
@@ -164,13 +185,7 @@ pub fn opened(asked: &config::Uplink) -> Result<OwnedFd> {
     match &asked.out {
         Out::Tap(name) => {
             // Who may make one would make one that leads nowhere, of a name that is mistyped.
-            let flags = SocketFlags::CLOEXEC;
-            let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
-            if name_to_index(&socket, name) == Err(Errno::NODEV) {
-                bail!(
-                    "there is no TAP {name}; `ip tuntap add mode tap name {name} user …` makes one"
-                );
-            }
+            looked_at(asked)?;
             daemon_os::tap(name).with_context(|| format!("the TAP {name} can't be opened"))
         }
         Out::Packet(name) => {

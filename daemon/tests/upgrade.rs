@@ -216,6 +216,10 @@ fn who_hears_that_the_other_one_stays_changes_nothing() {
     let mut lines = BufReader::new(socket.try_clone().expect("a copy"));
     let mut asked = String::new();
     lines.read_line(&mut asked).expect("it asks");
+    assert_eq!(asked, "\"list\"\n", "whether anybody is there");
+    socket.write_all(b"\"done\"\n").expect("it is sent");
+    asked.clear();
+    lines.read_line(&mut asked).expect("it asks");
     assert!(asked.contains("upgrade"), "{asked}");
     let letter = format!(
         "{{\"letter\":{{\"folder\":\"{}\",\"file\":null,\"sandbox\":null,\"control\":null,\

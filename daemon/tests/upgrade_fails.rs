@@ -232,6 +232,32 @@ fn a_program_that_says_nothing_is_given_up() {
     busy.goes_on();
 }
 
+/// A disk that doesn't end what it was asked for: it is said what is waited for, and all stays after
+/// the disk's 10 s, not after the 40 s that a program waited once.
+#[test]
+fn what_a_disk_doesnt_end_isnt_waited_for_long() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = Server::at(&folder.path().join("server"));
+    let uri = format!("nbd+unix:///disk?socket={}", folder.path().join("server").display());
+    let text = format!("[disk.d]\nnbd = \"{uri}\"\nsocket = \"socket\"\n");
+    let daemon = Daemon::run_in(folder, &format!("{text}[host]\ncontrol = \"control\"\n"));
+    let mut busy = Busy::new(&daemon);
+    busy.offer();
+    busy.goes_on();
+    server.hold(true);
+    busy.offer();
+    let began = Instant::now();
+    let failed = daemon.ask(&["upgrade"]);
+    let took = began.elapsed();
+    let said = String::from_utf8_lossy(&failed.stderr).into_owned();
+    assert!(!failed.status.success(), "{said}");
+    assert!(said.contains("haven't ended what they were asked for within 5 seconds"), "{said}");
+    assert!(said.contains("d: the disk doesn't end what it was asked for"), "{said}");
+    assert!(took < Duration::from_secs(15), "{took:?}");
+    server.hold(false);
+    busy.goes_on();
+}
+
 /// The server of the test takes one client; the daemon's connection goes along.
 #[test]
 fn a_server_that_takes_one_client_goes_along() {

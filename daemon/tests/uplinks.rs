@@ -363,9 +363,12 @@ fn what_is_no_interface_isnt_served() {
         let ran = Command::new(front_end::daemon::PROGRAM).arg("run").arg(&file).output();
         String::from_utf8(ran.expect("it runs").stderr).expect("it is text")
     };
-    let said = says("packet = \"nosuch0\"");
-    let part = "uplink of lan: frames of the interface nosuch0 can't be taken: No such device";
-    assert!(said.contains(part), "{said}");
+    let daemon =
+        Daemon::run(&(networks("packet = \"nosuch0\"") + "[host]\ncontrol = \"control\"\n"));
+    let listed = String::from_utf8_lossy(&daemon.ask(&["list"]).stdout).into_owned();
+    let part = "uplink of lan isn't served: frames of the interface nosuch0 can't be taken: No such \
+                device";
+    assert!(listed.contains(part), "{listed}");
     assert!(says("packet = \"a\"\ntap = \"b\"").contains("it has both `tap` and `packet`"));
     assert!(says("").contains("it leads nowhere; give `tap` or `packet`"));
     assert!(says("packets = \"a\"").contains("unknown key `packets`; did you mean `packet`?"));

@@ -68,7 +68,7 @@ impl Outcome {
 pub struct Statistics {
     /// Requests answered.
     pub requests: u64,
-    /// Of them, those not answered with OK.
+    /// Of them, those answered with an I/O error.
     pub failed: u64,
     /// Flushes that the back end was asked for.
     pub flushes: u64,
@@ -97,7 +97,7 @@ impl Statistics {
     #[inline(always)]
     pub(crate) fn answered(&mut self, status: Status) {
         self.requests += 1;
-        self.failed += u64::from(status != Status::Ok);
+        self.failed += u64::from(status == Status::IoError);
     }
 
     /// The same of a simple read or write.

@@ -348,13 +348,15 @@ fn statistics_add_up() {
             guest.write(0, &[0; 512]),
             guest.send(&[&header(4, 0)], &[1]),
             guest.send(&[&header(13, 0), &segment(0, 8, 0)], &[1]),
+            // It isn't known, which is no I/O error; what lies behind the disk's end is one.
             guest.send(&[&header(99, 0)], &[1]),
+            guest.read(SECTORS, 512),
         ];
         for request in requests {
             guest.run(&mut disk, request);
         }
         let statistics = blk::Statistics {
-            requests: 5,
+            requests: 6,
             failed: 1,
             flushes: 1,
             read: 1024,

@@ -339,7 +339,7 @@ impl Session {
             table.add(region)?;
             regions.push((region, handle));
         }
-        regions.sort_by_key(|(region, _)| region.guest);
+        sort::by_key(&mut regions, |(region, _)| region.guest);
         self.memory = table;
         Ok(Effect::Memory(regions))
     }

@@ -132,7 +132,8 @@ impl<const N: usize> Queue<N> {
         Queue::Logged(LoggedQueue::new(self, layout, log))
     }
 
-    /// How many chains wait, by one load. Packed: 1 if there are any.
+    /// How many chains wait, by one load. Packed: 1 if there are any, since no index says how many,
+    /// and to count them costs more than it is good for (`docs/design.md`, *Rings*).
     ///
     /// # Errors
     ///

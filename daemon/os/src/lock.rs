@@ -13,6 +13,9 @@ const READ: libc::off_t = 0;
 const WRITE: libc::off_t = 1;
 const RESIZE: libc::off_t = 3;
 
+/// What nobody else may do.
+const OTHERS: [libc::off_t; 2] = [WRITE, RESIZE];
+
 /// What another user of a file has of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InUse {
@@ -30,30 +33,45 @@ pub enum InUse {
 /// The system's: the file system may have no such locks.
 pub fn lock(file: impl AsFd, writes: bool) -> io::Result<Option<InUse>> {
     let file = file.as_fd();
-    let done: &[libc::off_t] = if writes { &[READ, WRITE] } else { &[READ] };
-    let not_shared = [WRITE, RESIZE];
+    let done = done(writes);
     for bit in done {
         take(file, DONE + bit)?;
     }
-    for bit in not_shared {
+    for bit in OTHERS {
         take(file, NOT_SHARED + bit)?;
     }
-    let mut found = None;
-    for bit in not_shared {
-        if is_taken(file, DONE + bit)? {
-            found = Some(InUse::Writes);
-        }
-    }
-    for bit in done {
-        if is_taken(file, NOT_SHARED + bit)? {
-            found = found.or(Some(InUse::Excludes));
-        }
-    }
+    let found = in_use(file, writes)?;
     if found.is_some() {
         let whole = range(libc::F_UNLCK, DONE, NOT_SHARED + 100 - DONE);
         call(file, libc::F_OFD_SETLK, whole)?;
     }
     Ok(found)
+}
+
+/// What keeps a file from being locked so. Nothing is taken.
+///
+/// # Errors
+///
+/// As for [`lock`].
+pub fn in_use(file: impl AsFd, writes: bool) -> io::Result<Option<InUse>> {
+    let file = file.as_fd();
+    let mut found = None;
+    for bit in OTHERS {
+        if is_taken(file, DONE + bit)? {
+            found = Some(InUse::Writes);
+        }
+    }
+    for bit in done(writes) {
+        if is_taken(file, NOT_SHARED + bit)? {
+            found = found.or(Some(InUse::Excludes));
+        }
+    }
+    Ok(found)
+}
+
+/// What a user does that reads, or writes, too.
+fn done(writes: bool) -> &'static [libc::off_t] {
+    if writes { &[READ, WRITE] } else { &[READ] }
 }
 
 /// Takes a byte, as any number of users may.

@@ -35,7 +35,7 @@ pub fn shown(text: &str) -> String {
 /// A table's entries as they stand in the file.
 pub fn in_file_order<'t, 'a>(table: &'t DeTable<'a>) -> Vec<(&'t Key<'a>, &'t Value<'a>)> {
     let mut entries: Vec<_> = table.iter().collect();
-    entries.sort_by_key(|(key, _)| key.span().start);
+    sort::by_key(&mut entries, |(key, _)| key.span().start);
     entries
 }
 

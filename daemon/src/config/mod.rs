@@ -16,6 +16,7 @@ mod values;
 
 pub use nvme::{Nvme, pci_address};
 pub use server::{Server, Tls, parse_timeout, server_name};
+pub use tables::by_line;
 
 use plan::Mac;
 use serde::{Deserialize, Serialize};
@@ -143,6 +144,13 @@ pub struct Uplink {
     pub out: Out,
 }
 
+impl Uplink {
+    /// It takes calls of its own.
+    pub fn is_interface(&self) -> bool {
+        matches!(self.out, Out::Packet(_))
+    }
+}
+
 /// Where a switch's way out leads, by the name of an interface of the host's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Out {
@@ -185,6 +193,12 @@ impl fmt::Display for Wrong {
 /// Each line that is wrong, in the file's order.
 pub fn parse(file: &Path, text: &str) -> Result<Plan, Vec<Wrong>> {
     tables::read(file, text)
+}
+
+/// Something is wrong with what stands here, such as `["disk", "web", "file"]`: a key, or a table.
+/// The text can be read.
+pub fn wrong(file: &Path, text: &str, at: &[&str], problem: impl fmt::Display) -> Wrong {
+    tables::wrong(file, text, at, &problem.to_string())
 }
 
 /// The names of all devices of a plan.

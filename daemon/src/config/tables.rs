@@ -7,7 +7,7 @@ use plan::{DEFAULT_MTU, MTUS, Mac, VLANS, parse_micros};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
-use toml::de::DeTable;
+use toml::de::{DeTable, DeValue};
 
 pub(super) const ROOT: [&str; 4] = ["disk", "network", "uplink", "host"];
 pub(super) const NETWORK: [&str; 10] =
@@ -29,9 +29,38 @@ pub fn read(file: &Path, text: &str) -> Result<Plan, Vec<Wrong>> {
             reader.note(at, "", "", format!("not valid TOML: {message}"));
         }
     }
-    let mut wrong = reader.wrong.into_inner();
-    wrong.sort_by_key(|wrong| wrong.line);
+    let wrong = by_line(reader.wrong.into_inner());
     if wrong.is_empty() { Ok(plan) } else { Err(wrong) }
+}
+
+/// By lines; what is wrong in one line stays as it was found.
+pub fn by_line(wrong: Vec<Wrong>) -> Vec<Wrong> {
+    let mut numbered: Vec<_> = wrong.into_iter().enumerate().collect();
+    sort::by_key(&mut numbered, |(number, wrong)| (wrong.line, *number));
+    numbered.into_iter().map(|(_, wrong)| wrong).collect()
+}
+
+/// Something is wrong with what stands at this place of a text that can be read.
+pub fn wrong(file: &Path, text: &str, at: &[&str], problem: &str) -> Wrong {
+    let reader = Reader { file, text, wrong: RefCell::default() };
+    let of_table = if at.first() == Some(&"host") { 1 } else { 2 }.min(at.len());
+    let (table, key) = at.split_at(of_table);
+    let place = format!("[{}]", table.join("."));
+    let mut span = 0;
+    if let Ok(root) = DeTable::parse(text) {
+        let mut inner = Some(root.get_ref());
+        for word in at {
+            let found = inner.and_then(|inner| inner.iter().find(|(key, _)| key.get_ref() == word));
+            let Some((key, value)) = found else { break };
+            span = key.span().start;
+            inner = match value.get_ref() {
+                DeValue::Table(table) => Some(table),
+                _ => None,
+            };
+        }
+    }
+    reader.note(span, &place, key.first().unwrap_or(&""), problem);
+    reader.wrong.into_inner().remove(0)
 }
 
 fn root_table(reader: &Reader<'_>, root: &DeTable<'_>, plan: &mut Plan) {

@@ -59,6 +59,7 @@ impl Side {
             front_ends: 1,
             connected: 1,
             connections: 1,
+            ended: Default::default(),
             gone: Counts::default(),
             unclosed: Unclosed::default(),
         });

@@ -204,12 +204,17 @@ struct Found {
     number: String,
 }
 
-/// Finds the device and its group.
+/// Is such a controller there, for VFIO? It isn't opened, nor is its group.
 ///
 /// # Errors
 ///
 /// A sentence that says what is wrong, and what mends it.
-fn find(sys: &Path, dev: &Path, address: &str) -> Result<Found> {
+pub fn found(address: &str) -> Result<()> {
+    group_of(Path::new("/sys"), address).map(|_| ())
+}
+
+/// The number of a controller's group.
+fn group_of(sys: &Path, address: &str) -> Result<String> {
     let device = sys.join("bus/pci/devices").join(address);
     if !device.exists() {
         bail!("there is no PCI device {address}; `lspci -D -d ::0108` shows those that are NVMe");
@@ -229,6 +234,16 @@ fn find(sys: &Path, dev: &Path, address: &str) -> Result<Found> {
         let of = driver.as_deref().unwrap_or("no driver");
         bail!("{address} has {of}, and has to have {DRIVER}: {}", bind(address));
     }
+    Ok(number)
+}
+
+/// Finds the device and its group.
+///
+/// # Errors
+///
+/// A sentence that says what is wrong, and what mends it.
+fn find(sys: &Path, dev: &Path, address: &str) -> Result<Found> {
+    let number = group_of(sys, address)?;
     let path = dev.join("vfio/vfio");
     let container = opened(&path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Error::msg("there is no VFIO here: `modprobe vfio-pci`"),
@@ -306,7 +321,7 @@ fn others_of(sys: &Path, group: &str) -> Vec<String> {
     let others = all.map(|entry| entry.path()).filter(is_other);
     let mut names: Vec<_> =
         others.filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned())).collect();
-    names.sort();
+    sort::by_key(&mut names, String::clone);
     names
 }
 

@@ -27,10 +27,10 @@ mod open;
 mod tests;
 mod tls;
 
-pub use self::nbd::{NbdStore, Reached};
-pub use controllers::{Controllers, Store as NvmeDisk};
+pub use self::nbd::{NbdStore, Reached, reached};
+pub use controllers::{Controllers, Store as NvmeDisk, found};
 pub use file::FileStore;
-pub use open::{Access, Opened, open};
+pub use open::{Access, Opened, looked_at, open};
 
 use crate::arrivals::Begun;
 use anyhow::{Result, bail};

@@ -30,12 +30,14 @@ use serde::{Deserialize, Serialize};
 use slab::Slab;
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
-use std::net::ToSocketAddrs as _;
+use std::net::{TcpStream, ToSocketAddrs as _};
 use std::time::{Duration, Instant};
 use window::Span;
 
 /// Connections, if the server allows more than one.
 const LINKS: usize = 4;
+/// How long a server is waited for that is only looked at.
+const LOOK: Duration = Duration::from_secs(3);
 /// How long requests wait for a server that is gone.
 pub const GIVE_UP: Duration = Duration::from_secs(30);
 /// How long a connection may take until it has shaken hands.
@@ -116,6 +118,38 @@ fn addresses(place: &Place) -> Result<Vec<Address>> {
             Ok(found.map(Address::Host).collect())
         }
     }
+}
+
+/// Is this server there, and what TLS with it needs? It is said no word: some end with their first
+/// client.
+///
+/// # Errors
+///
+/// In a sentence.
+pub fn reached(server: &Server) -> Result<()> {
+    let uri = Uri::parse(&server.uri)?;
+    let host = match &uri.place {
+        Place::Unix(_) => "",
+        Place::Host(name, _) => name,
+    };
+    if let Some(tls) = &server.tls {
+        Identity::new(tls, host, tls::files(server)?)?;
+    }
+    let mut why = anyhow::Error::msg("it has no address");
+    for address in addresses(&uri.place)? {
+        let tried = match &address {
+            Address::Unix(path) => crate::door::reach(path).map(|_| ()),
+            Address::Host(address) => {
+                TcpStream::connect_timeout(address, LOOK).map(|_| ()).map_err(Into::into)
+            }
+        };
+        match tried {
+            Ok(()) => return Ok(()),
+            Err(error) => why = error,
+        }
+    }
+    Err(why
+        .context(format!("{} can't be reached; start its server, or mend the address", server.uri)))
 }
 
 impl NbdStore {

@@ -1,12 +1,13 @@
 //! How a file or block device is opened: locked as QEMU locks images, and a second time for direct
 //! I/O where that goes.
 
+use crate::disk;
 use anyhow::{Context as _, Result, bail};
 use blk::SECTOR;
 use daemon_os::{InUse, lock};
 use rustix::event::{Timespec, poll};
 use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, OFlags, SeekFrom, StatxFlags, seek, statx};
+use rustix::fs::{Access as Rights, AtFlags, OFlags, SeekFrom, StatxFlags, seek, statx};
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -47,12 +48,48 @@ pub struct Access {
 ///
 /// In a sentence: it isn't there, isn't a file, can't be opened, isn't raw, is in use.
 pub fn open(path: &Path, access: Access) -> Result<Opened> {
-    let shown = path.display();
     let open = |flags: OFlags| {
         let mut options = File::options();
         options.read(true).write(!access.read_only).custom_flags(flags.bits() as i32).open(path)
     };
-    let file = match open(OFlags::empty()) {
+    let (file, size, is_regular) = known(path, open(OFlags::empty()), access)?;
+    lock_it(path, &file, !access.read_only)?;
+    let around = alignment(&file).filter(|_| !access.page_cache);
+    let direct = around.and_then(|(memory, offset)| {
+        open(OFlags::DIRECT).ok().map(|direct| (direct, memory, offset))
+    });
+    let unit = unit(&file, is_regular);
+    Ok(Opened { file, direct, size, is_regular, unit })
+}
+
+/// Looks whether it could be opened, `locks` it or not: its size. It is read, and not locked.
+///
+/// # Errors
+///
+/// As for [`open`], with what would be right.
+pub fn looked_at(path: &Path, access: Access, locks: bool) -> Result<u64> {
+    let shown = path.display();
+    if !path.exists() && path.parent().is_some_and(Path::is_dir) {
+        bail!("{shown} isn't there; `truncate -s 10G {shown}` makes one of 10 GiB");
+    }
+    let (file, size, _) = known(path, File::open(path), access)?;
+    if !access.read_only && rustix::fs::access(path, Rights::WRITE_OK).is_err() {
+        bail!("this user can't write {shown}; `chown` it, or say read_only = true");
+    }
+    if locks {
+        // Without locks there is nothing to tell.
+        in_use(path, daemon_os::in_use(&file, !access.read_only).ok().flatten())?;
+    }
+    disk::fits(&shown.to_string(), size).with_context(|| {
+        format!("`truncate -s %{SECTOR} {shown}` would make it longer by the rest")
+    })?;
+    Ok(size)
+}
+
+/// What was opened, if it can be a disk, its size, and whether it is a file.
+fn known(path: &Path, opened: std::io::Result<File>, access: Access) -> Result<(File, u64, bool)> {
+    let shown = path.display();
+    let file = match opened {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => bail!("{shown} isn't there"),
         Err(error) => return Err(error).with_context(|| format!("{shown} can't be opened")),
@@ -70,13 +107,7 @@ pub fn open(path: &Path, access: Access) -> Result<Opened> {
     }
     // Of block devices the metadata doesn't say it.
     let size = seek(&file, SeekFrom::End(0)).with_context(|| format!("{shown} has no size"))?;
-    lock_it(path, &file, !access.read_only)?;
-    let around = alignment(&file).filter(|_| !access.page_cache);
-    let direct = around.and_then(|(memory, offset)| {
-        open(OFlags::DIRECT).ok().map(|direct| (direct, memory, offset))
-    });
-    let unit = unit(&file, kind.is_file());
-    Ok(Opened { file, direct, size, is_regular: kind.is_file(), unit })
+    Ok((file, size, kind.is_file()))
 }
 
 /// Bytes of a block of a device, as direct I/O has them; sectors, where the system doesn't say it.
@@ -111,21 +142,28 @@ fn alignment(file: &File) -> Option<(u64, u64)> {
     (memory > 0 && offset > 0).then_some((memory, offset))
 }
 
+fn in_use(path: &Path, found: Option<InUse>) -> Result<()> {
+    let shown = path.display();
+    match found {
+        None => Ok(()),
+        Some(InUse::Writes) => {
+            bail!("{shown} is in use: another program has locked it for writing")
+        }
+        Some(InUse::Excludes) => {
+            bail!("{shown} is in use: another program has locked it against writers")
+        }
+    }
+}
+
 fn lock_it(path: &Path, file: &File, writes: bool) -> Result<()> {
     let began = Instant::now();
     loop {
         let shown = path.display();
         match lock(file, writes) {
-            Ok(None) => return Ok(()),
             Ok(Some(_)) if began.elapsed() < LOCK_PATIENCE => {
                 let _ = poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 10_000_000 }));
             }
-            Ok(Some(InUse::Writes)) => {
-                bail!("{shown} is in use: another program has locked it for writing")
-            }
-            Ok(Some(InUse::Excludes)) => {
-                bail!("{shown} is in use: another program has locked it against writers")
-            }
+            Ok(found) => return in_use(path, found),
             Err(error) => {
                 eprintln!(
                     "exitless-io: {shown} can't be locked, so nothing keeps others from \

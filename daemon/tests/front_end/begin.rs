@@ -135,7 +135,7 @@ fn what_doesnt_answer_isnt_waited_for() {
     let text = "[disk.a]\nram = \"1M\"\nsocket = \"a\"\n[host]\ncontrol = \"control\"\n";
     let daemon = Daemon::run(text);
     let try_all = |socket: &str| {
-        for command in [&["list"][..], &["remove", "a"]] {
+        for command in [&["list"][..], &["remove", "a"], &["upgrade"]] {
             let mut ask = Command::new(PROGRAM);
             ask.arg(command[0]).args(["--control", &daemon.path(socket)]).args(&command[1..]);
             let output = ask.output().expect("it runs");
@@ -147,16 +147,6 @@ fn what_doesnt_answer_isnt_waited_for() {
     try_all("a");
     daemon.signal(rustix::process::Signal::STOP);
     try_all("control");
-    // Who takes over waits for longer, and says so.
-    let mut ask = Command::new(PROGRAM);
-    ask.args(["upgrade", "--control", &daemon.path("control")]).stderr(Stdio::piped());
-    let mut child = ask.spawn().expect("it starts");
-    let mut line = String::new();
-    let log = child.stderr.take().expect("it is piped");
-    BufReader::new(log).read_line(&mut line).expect("it is text");
-    assert!(line.contains("doesn't answer within 5 seconds"), "{line}");
-    child.kill().expect("it runs");
-    child.wait().expect("it ends");
     daemon.signal(rustix::process::Signal::CONT);
     assert!(daemon.ask(&["list"]).status.success());
 }

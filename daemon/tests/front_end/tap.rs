@@ -1,7 +1,7 @@
 //! A switch's way out, where the test may make a TAP.
 
 use super::daemon::{Daemon, PROGRAM};
-use super::home::{frame, said};
+use super::home::frame;
 use super::station::Station;
 use std::process::Command;
 
@@ -16,14 +16,17 @@ fn with_tap(name: &str) -> String {
 /// The loopback interface is none.
 #[test]
 fn what_is_no_tap_isnt_served() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("io.toml");
-    std::fs::write(&file, with_tap("lo")).expect("it is written");
-    let ran = Command::new(PROGRAM).arg("run").arg(&file).output().expect("it runs");
-    assert!(said(&ran).contains("uplink of lan: the TAP lo can't be opened"));
-    std::fs::write(&file, with_tap("nosuchtap0")).expect("it is written");
-    let ran = Command::new(PROGRAM).arg("run").arg(file).output().expect("it runs");
-    assert!(said(&ran).contains("uplink of lan: there is no TAP nosuchtap0"), "{}", said(&ran));
+    for (name, why) in [
+        ("lo", "uplink of lan isn't served: the TAP lo can't be opened"),
+        ("nosuchtap0", "uplink of lan isn't served: there is no TAP nosuchtap0"),
+    ] {
+        let text = with_tap(name) + "[host]\ncontrol = \"control\"\n";
+        let daemon = Daemon::run(&text);
+        let listed = String::from_utf8_lossy(&daemon.ask(&["list"]).stdout).into_owned();
+        assert!(listed.contains(why), "{listed}");
+        // The network is served without its way out.
+        Station::connect(&daemon.path("a"));
+    }
 }
 
 #[test]

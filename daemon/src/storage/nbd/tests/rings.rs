@@ -33,6 +33,7 @@ fn ring(uri: &str, operations: usize) -> (Rings, GuestMemory, Span, usize) {
         front_ends: 1,
         connected: 1,
         connections: 1,
+        ended: Default::default(),
         gone: Counts::default(),
         unclosed: Unclosed::default(),
     });
