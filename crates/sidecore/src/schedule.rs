@@ -159,7 +159,7 @@ impl Schedule {
             self.round.end();
         }
         self.note_work();
-        self.statistics.passes = self.statistics.passes.saturating_add(1);
+        self.statistics.passes = self.statistics.passes.wrapping_add(1);
         if let Some(Waiting { key, queue, .. }) = self.next_of_round(now) {
             return self.begin(queue, key, now);
         }
@@ -167,6 +167,7 @@ impl Schedule {
     }
 
     /// The same, by looks at all queues.
+    #[inline(never)]
     fn next_by_scan(&mut self, now: u64, look: &mut impl Look) -> Turn {
         if self.clock > 2 * SET_BACK {
             self.clock -= SET_BACK;
@@ -390,7 +391,7 @@ impl Schedule {
         let vm = self.queues[place].vm;
         self.running = Some(Running { queue: place, vm, key, bytes: 0, charged: 0 });
         self.from = place + 1;
-        self.statistics.found = self.statistics.found.saturating_add(1);
+        self.statistics.found = self.statistics.found.wrapping_add(1);
         let ends = self.wait_begins();
         let queue = &mut self.queues[place];
         queue.last_wait = if queue.waits.is_some() { elapsed(queue.since, now) } else { 0 };
