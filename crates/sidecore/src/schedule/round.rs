@@ -66,20 +66,12 @@ impl Round {
     /// This one is polled, and isn't to have a turn of this round.
     #[inline]
     pub fn pass_over(&mut self, other: Waiting) {
-        // Most come behind two of different VMs.
-        if other.key < self.second {
-            self.pass_over_early(other);
-        }
-    }
-
-    #[inline(never)]
-    fn pass_over_early(&mut self, other: Waiting) {
         if other.key < self.first {
             if other.vm != self.vm {
                 self.second = self.first;
             }
             (self.first, self.vm) = (other.key, other.vm);
-        } else if other.vm != self.vm {
+        } else if other.vm != self.vm && other.key < self.second {
             self.second = other.key;
         }
     }
