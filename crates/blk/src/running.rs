@@ -42,12 +42,18 @@ impl<const RING: usize, K: Keep> Running<RING, K> {
         }
     }
 
+    /// Are there any?
+    #[inline]
+    pub fn has_left(&self) -> bool {
+        K::KEEPS && self.left() > 0
+    }
+
     /// The next one of them.
     pub fn next_left(&mut self) -> Option<Head> {
         self.keep.next_left().or_else(|| self.queue.next_left())
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn publish(&mut self, last: Head) {
         match &mut self.queue {
             queue if !K::KEEPS => queue.publish(),

@@ -208,7 +208,7 @@ impl<const N: usize> Records<N> {
         // Who goes on with this may look for a batch: it finds one chain, which isn't in flight.
         let Head(mut head) = last;
         if !self.is_free(head) {
-            head = (0..N as u16).find(|head| self.is_free(*head)).unwrap_or(0);
+            head = self.any_free();
         }
         let room = (self.span.len() - HEADER) / ENTRY;
         if u64::from(head) < room {
@@ -235,6 +235,13 @@ impl<const N: usize> Records<N> {
         self.batch.clear();
     }
 
+    #[cold]
+    #[inline(never)]
+    fn any_free(&self) -> u16 {
+        (0..N as u16).find(|head| self.is_free(*head)).unwrap_or(0)
+    }
+
+    #[inline]
     fn is_free(&self, head: u16) -> bool {
         self.recorded.get(usize::from(head)) == Some(&false)
     }
