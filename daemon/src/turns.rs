@@ -67,9 +67,17 @@ impl Rings {
             }
             let turn = self.schedule.next(now, &mut self.served);
             let found = matches!(turn, Turn::Serve(_));
-            if found || self.before.is_none() {
-                self.before = Some((now, found));
+            match self.before {
+                None | Some((_, false)) => self.before = Some((now, found)),
+                Some((_, true)) if found => {}
+                // Work ends here: what follows is polling.
+                Some((_, true)) => {
+                    let now = self.look_at_clock();
+                    self.note_time(now);
+                    self.before = Some((now, false));
+                }
             }
+            let now = self.served.now;
             match turn {
                 Turn::Serve(place) => {
                     // It looks at the clock itself when that is due.
