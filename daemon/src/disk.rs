@@ -180,6 +180,16 @@ impl Disk {
         Disk { config, is_asked: false, awaited_by: Vec::new(), ..self }
     }
 
+    /// It, which has this place, was asked for something: it is among those that are `asked` what
+    /// has ended from now on, if that wasn't done at once.
+    #[inline]
+    pub fn hear(&mut self, place: usize, asked: &mut Vec<usize>) {
+        if self.store.outstanding() > 0 && !self.is_asked {
+            self.is_asked = true;
+            asked.push(place);
+        }
+    }
+
     fn new(name: String, bytes: u64, queues: u16, read_only: bool, store: Store) -> Result<Disk> {
         fits(&name, bytes)?;
         let capacity = bytes / SECTOR;

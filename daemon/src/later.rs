@@ -52,14 +52,10 @@ impl Served {
     }
 
     /// A disk was asked for something: it is heard if that wasn't done at once.
-    #[inline]
     pub fn asked_of(&mut self, device: usize) {
-        if let Some(disk) = self.disk(device)
-            && disk.store.outstanding() > 0
-            && !disk.is_asked
-        {
-            disk.is_asked = true;
-            self.asked.push(device);
+        let Served { devices, asked, .. } = self;
+        if let Some(Kind::Disk(disk)) = devices.get_mut(device).map(|device| &mut device.kind) {
+            disk.hear(device, asked);
         }
     }
 }

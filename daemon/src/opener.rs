@@ -5,6 +5,8 @@
 //! front end and no guest reaches it. What takes long, such as a server that doesn't answer, a lock
 //! or the look-up of a name, takes its time and nobody else's.
 //!
+//! Where nothing is given up it is a thread of who serves: there is no other right to keep.
+//!
 //! Guarantees: one answer for each question, in their order; what was opened comes along with it. A
 //! socket's file isn't left behind if the answer can't be given. A daemon that may not have as many
 //! files gets the answer without them, and can ask again. It ends with its daemon.
@@ -80,7 +82,8 @@ pub type Given<T = Found> = (T, Result<Vec<OwnedFd>>);
 pub struct Opener(OwnedFd);
 
 impl Opener {
-    /// Starts the process. With `folders`, it can only open what is below them.
+    /// Starts the process. It can only open what is below the `folders`; without them nothing is
+    /// confined, and a thread does it.
     ///
     /// # Errors
     ///
@@ -88,6 +91,11 @@ impl Opener {
     pub fn start(folders: Option<&Folders>) -> Result<Opener> {
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        if folders.is_none() {
+            let answer = move || drop(answer(&theirs, None));
+            let started = daemon_os::spawn_deaf("opener", answer);
+            return started.map(|()| Opener(ours)).context("the system gives no thread");
+        }
         // This program itself, also if another one has its place in the file system by now.
         let mut command = Command::new("/proc/self/exe");
         command.arg0("exitless-io").arg("open").env_clear().stdin(Stdio::from(theirs));
@@ -136,14 +144,19 @@ pub fn run() -> Result<()> {
         Ok(()) => say(&socket, &Found::Ready, &[])?,
         Err(error) => return say(&socket, &Found::Failed(format!("{error:#}")), &[]),
     }
-    while let Some((wanted, _)) = hear(&socket, RecvFlags::empty())? {
+    answer(&socket, folders.as_ref())
+}
+
+/// Answers until nobody asks.
+fn answer(socket: &OwnedFd, folders: Option<&Folders>) -> Result<()> {
+    while let Some((wanted, _)) = hear(socket, RecvFlags::empty())? {
         let mut door = None;
-        let outside = folders.as_ref().map(|folders| outside(&wanted, folders));
+        let outside = folders.map(|folders| outside(&wanted, folders));
         let (found, with) = find(wanted, &mut door)
             .map_err(|error| explained(error, outside))
             .unwrap_or_else(|error| (Found::Failed(format!("{error:#}")), Vec::new()));
         let with: Vec<_> = with.iter().map(AsFd::as_fd).collect();
-        let told = tell(&socket, found, &with);
+        let told = tell(socket, found, &with);
         if !matches!(told, Ok(true)) {
             door.iter().for_each(Door::close);
         }

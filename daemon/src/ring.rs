@@ -118,15 +118,18 @@ impl Ring {
     }
 
     /// Chains that wait, by one load.
-    #[inline]
+    #[inline(always)]
     pub fn waiting(&self, switches: &[Switch], now: u64) -> u16 {
         match &self.work {
             Work::Requests(server) => server.waiting(),
-            Work::Frames(port) => {
-                let switch = switches.get(port.switch);
-                switch.map_or(0, |switch| switch.waiting(port.number, self.index, now))
-            }
+            Work::Frames(port) => self.frames(*port, switches, now),
         }
+    }
+
+    #[inline(never)]
+    fn frames(&self, port: Port, switches: &[Switch], now: u64) -> u16 {
+        let switch = switches.get(port.switch);
+        switch.map_or(0, |switch| switch.waiting(port.number, self.index, now))
     }
 
     /// Chains that were taken and aren't completed.
@@ -186,6 +189,7 @@ impl Ring {
     }
 
     /// Shows the driver what was completed: so many chains. True: it is to be told now, by vIC.
+    #[inline]
     pub fn publish(
         &mut self,
         switches: &mut [Switch],
@@ -205,6 +209,7 @@ impl Ring {
     }
 
     /// Calls the driver, if it wants that for what was published.
+    #[inline]
     pub fn deliver(&mut self, switches: &mut [Switch], now: u64) {
         if self.queue(switches).is_some_and(Queue::wants_call) {
             self.tell();

@@ -86,8 +86,10 @@ pub struct Rings {
     /// Disks that ended at last what was given up.
     pub(super) recovered: Vec<usize>,
     pub time: Time,
-    /// When the pass before was, and whether it found something.
+    /// When the pass before was, and whether it found something; since the clock was looked at.
     pub(super) before: Option<(u64, bool)>,
+    /// Requests, and bytes, since then.
+    pub(super) unseen: (u32, u64),
 }
 
 impl Look for Served {
@@ -149,10 +151,12 @@ impl Rings {
             recovered: Vec::new(),
             time: Time::default(),
             before: None,
+            unseen: (0, 0),
         }
     }
 
     pub fn look_at_clock(&mut self) -> u64 {
+        self.unseen = (0, 0);
         self.served.now = self.clock.now();
         self.served.now
     }

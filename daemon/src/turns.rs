@@ -17,7 +17,7 @@ use window::ALIGNMENT;
 /// Chains, and bytes, after which a turn that goes on publishes and tells.
 const TOLD_AFTER: u32 = 8;
 const TOLD_AFTER_BYTES: u64 = 64 << 10;
-/// Requests of a turn, and bytes, after which the clock is looked at.
+/// Requests, and bytes, after which the clock is looked at, of however many turns.
 const REQUESTS: u32 = 4;
 const UNSEEN: u64 = 8 << 10;
 /// Passes between two looks at the sockets.
@@ -57,20 +57,30 @@ impl std::ops::AddAssign for Done {
 impl Rings {
     /// Serves what there is, for so long that the sockets can wait.
     pub fn serve(&mut self) {
-        let mut turns = 0;
+        let (mut turns, mut looked) = (0, None);
+        self.look_at_clock();
         for _ in 0..PASSES {
-            let now = self.look_at_clock();
-            self.note_time(now);
-            if self.deadline.is_some_and(|deadline| now >= deadline) {
-                self.tell_due(now);
-            }
-            if self.again.is_some_and(|again| now >= again) {
-                self.poll_again(now);
+            let now = self.served.now;
+            if looked != Some(now) {
+                looked = Some(now);
+                self.begin_at(now);
             }
             let turn = self.schedule.next(now, &mut self.served);
-            self.before = Some((now, matches!(turn, Turn::Serve(_))));
+            let found = matches!(turn, Turn::Serve(_));
+            match self.before {
+                None | Some((_, false)) => self.before = Some((now, found)),
+                Some((_, true)) if found => {}
+                // Work ends here: what follows is polling.
+                Some((_, true)) => {
+                    let now = self.look_at_clock();
+                    self.note_time(now);
+                    self.before = Some((now, false));
+                }
+            }
+            let now = self.served.now;
             match turn {
                 Turn::Serve(place) => {
+                    // It looks at the clock itself when that is due.
                     self.turn(place);
                     turns += 1;
                     if turns % TURNS == 0 && !self.served.asked.is_empty() {
@@ -79,19 +89,29 @@ impl Rings {
                     if has_waited() {
                         break;
                     }
+                    continue;
                 }
                 Turn::Sleep(place) => self.sleep(place, now),
                 Turn::Nothing => {
-                    if !self.served.asked.is_empty()
-                        && (self.collect() > 0 || self.look_after() == Some(0))
-                    {
-                        continue;
-                    }
-                    if self.schedule.look_again_at(now).is_none_or(|at| at > now) {
+                    let is_asked = !self.served.asked.is_empty();
+                    let goes_on = is_asked && (self.collect() > 0 || self.look_after() == Some(0));
+                    if !goes_on && self.schedule.look_again_at(now).is_none_or(|at| at > now) {
                         break;
                     }
                 }
             }
+            self.look_at_clock();
+        }
+    }
+
+    /// Another time than the last pass': what is due by then.
+    fn begin_at(&mut self, now: u64) {
+        self.note_time(now);
+        if self.deadline.is_some_and(|deadline| now >= deadline) {
+            self.tell_due(now);
+        }
+        if self.again.is_some_and(|again| now >= again) {
+            self.poll_again(now);
         }
     }
 
@@ -127,17 +147,16 @@ impl Rings {
             ring.since = ring.arrivals.since(self.served.now.saturating_sub(waited));
         }
         let mut unpublished = Done::default();
-        let (mut unseen, mut unseen_bytes, mut taken) = (0, 0, 0);
+        let mut taken = 0;
         let mut emptied;
         loop {
             let mut piece = Done::default();
             let served = self.served.piece(place, self.schedule.batch(), &mut piece);
-            unseen += piece.asked.max(1);
-            unseen_bytes += piece.bytes;
+            self.unseen.0 += piece.asked.max(1);
+            self.unseen.1 += piece.bytes;
             // Small ones take less time than to ask for it.
-            if unseen >= REQUESTS || unseen_bytes > UNSEEN {
+            if self.unseen.0 >= REQUESTS || self.unseen.1 > UNSEEN {
                 self.look_at_clock();
-                (unseen, unseen_bytes) = (0, 0);
             }
             let now = self.served.now;
             unpublished += piece;
@@ -198,8 +217,10 @@ impl Rings {
             ring.vain = 0;
             if ring.publish(switches, done.completed, in_flight, now) {
                 ring.deliver(switches, now);
+            } else {
+                // Told of at once, nothing is held back.
+                keep(&mut self.deadline, ring.coalescer.deadline());
             }
-            keep(&mut self.deadline, ring.coalescer.deadline());
         }
         if let Work::Frames(port) = ring.work {
             self.fill(port.switch, in_flight, now);
@@ -335,10 +356,11 @@ impl Served {
     /// Does a piece of a ring's work, of so much at most. What is completed isn't published. All
     /// that was done is in `done`, if the ring turned out to be broken, too.
     fn piece(&mut self, place: usize, batch: Batch, done: &mut Done) -> Result<()> {
-        let Some(ring) = self.all.get_mut(place) else { return Ok(()) };
+        let Served { all, devices, switches, uplinks, asked: heard, now, .. } = self;
+        let Some(ring) = all.get_mut(place) else { return Ok(()) };
         match &mut ring.work {
             Work::Requests(server) => {
-                let Some(device) = self.devices.get_mut(ring.device) else { return Ok(()) };
+                let Some(device) = devices.get_mut(ring.device) else { return Ok(()) };
                 let (Kind::Disk(disk), Some(window)) = (&mut device.kind, &ring.window) else {
                     return Ok(());
                 };
@@ -351,15 +373,13 @@ impl Served {
                 let emptied = !more && !is_full;
                 *done =
                     Done { asked, completed, bytes, charge, is_full, emptied, ..Done::default() };
-                let device = ring.device;
-                self.asked_of(device);
+                disk.hear(ring.device, heard);
                 Ok(served?)
             }
             Work::Frames(port) => {
-                let Some(switch) = self.switches.get_mut(port.switch) else { return Ok(()) };
-                let outcome =
-                    switch.serve_some(port.number, ring.index, self.now, batch.requests)?;
-                let own = self.uplinks.iter_mut().find(|(_, own)| own.switch == port.switch);
+                let Some(switch) = switches.get_mut(port.switch) else { return Ok(()) };
+                let outcome = switch.serve_some(port.number, ring.index, *now, batch.requests)?;
+                let own = uplinks.iter_mut().find(|(_, own)| own.switch == port.switch);
                 own.into_iter().for_each(|(_, uplink)| uplink.send(switch));
                 let net::Outcome { completed, sent: bytes, dropped, charge, more, full, .. } =
                     outcome;

@@ -145,6 +145,29 @@ fn without_the_process_that_opens_files_all_goes_on() {
     front.works();
 }
 
+/// Who keeps all rights opens what comes later itself, as below a program that counts what one
+/// process does; the one that serves it next may give them up.
+#[test]
+fn who_keeps_all_rights_has_no_other_process() {
+    let mut daemon = Daemon::unconfined(ONE);
+    let mut front = FrontEnd::at(&daemon, "a");
+    let children = format!("/proc/{0}/task/{0}/children", daemon.id());
+    assert_eq!(std::fs::read_to_string(children).expect("it runs"), "");
+    let add = |daemon: &Daemon, name: &str| {
+        let disk = daemon.path(name);
+        std::fs::write(&disk, vec![0; 1 << 20]).expect("it is written");
+        let text = format!("[disk.{name}]\nfile = \"{disk}\"\nsocket = \"{name}.socket\"\n");
+        std::fs::write(daemon.path("more.toml"), text).expect("it is written");
+        end(begin(daemon, &["add", &daemon.path("more.toml")]))
+    };
+    assert_eq!(add(&daemon, "b"), (true, String::new()));
+    FrontEnd::at(&daemon, "b.socket").works();
+    daemon.upgrade();
+    assert_eq!(add(&daemon, "c"), (true, String::new()));
+    FrontEnd::at(&daemon, "c.socket").works();
+    front.works();
+}
+
 /// A change that doesn't end is no reason not to upgrade. It is lost, and leaves nothing behind.
 #[test]
 fn an_upgrade_waits_for_no_change() {

@@ -5,7 +5,8 @@
 //! With `pass` it is all that a sidecore does in passes that find work: schedule, statistics and
 //! interrupt coalescing, with one more queue that is idle. It then is what `PollingCore` does in
 //! the image, but for the call itself and for orders. Other words: a number is the requests that
-//! wait when a turn begins; `indirect`, `packed`, `flags` (no event index).
+//! wait when a turn begins; `disks=14` is so many of them, each with a VM of its own, and then none
+//! is idle; `indirect`, `packed`, `flags` (no event index).
 #[path = "../../virtqueue/tests/driver/mod.rs"]
 mod driver;
 
@@ -51,7 +52,7 @@ impl Look for Queues {
 struct Core {
     queues: Queues,
     schedule: Schedule,
-    coalescer: Coalescer,
+    coalescers: Vec<Coalescer>,
     counts: [AtomicU64; 3],
     now: u64,
 }
@@ -102,12 +103,13 @@ fn publish(core: &mut Core, place: usize, completed: u32) {
     let waiting = u32::from(server.waiting()) + u32::from(server.in_flight());
     let Some(ring) = server.queue() else { return };
     ring.publish();
-    let (tell, withheld) = core.coalescer.completed_together(completed, core.now, waiting);
+    let Some(coalescer) = core.coalescers.get_mut(place) else { return };
+    let (tell, withheld) = coalescer.completed_together(completed, core.now, waiting);
     add(&core.counts[2], withheld.into());
     if tell && ring.wants_call() {
-        core.coalescer.delivered(core.now);
+        coalescer.delivered(core.now);
     } else if tell {
-        core.coalescer.settled();
+        coalescer.settled();
     }
 }
 
@@ -132,39 +134,38 @@ fn main() {
     let is = |word: &str| words.iter().any(|argument| argument == word);
     let depth = words.iter().find_map(|word| word.parse().ok()).unwrap_or(32);
     let features = Features { indirect: true, event_index: !is("flags"), packed: is("packed") };
-    let memory = Memory::new(&[(0, 2 << 20)], 0);
+    let disks = words.iter().find_map(|word| word.strip_prefix("disks=")?.parse().ok());
+    let (busy, all) = disks.map_or((1, 2), |disks: usize| (disks, disks));
+    let memory = Memory::new(&[(0, 64 << 20)], 0);
     let window = memory.window();
-    let mut heap = Heap::new(window, 0, 2 << 20);
-    let (server, mut driver) = served(&window, &mut heap, features);
-    let (idle, _other) = served(&window, &mut heap, features);
-    let mut schedule = Schedule::new(Settings::usual(HERTZ), 2, 2);
-    (0..2).for_each(|place| assert!(schedule.poll(place, place, 0)));
+    let mut heap = Heap::new(window, 0, 64 << 20);
+    let (servers, mut drivers): (Vec<_>, Vec<_>) =
+        (0..all).map(|_| served(&window, &mut heap, features)).unzip();
+    let mut schedule = Schedule::new(Settings::usual(HERTZ), all, all);
+    (0..all).for_each(|place| assert!(schedule.poll(place, place, 0)));
     let mut core = Core {
-        queues: Queues(vec![server, idle]),
+        queues: Queues(servers),
         schedule,
-        coalescer: Coalescer::new(coalesce::Settings::paper(HERTZ), 0),
+        coalescers: vec![Coalescer::new(coalesce::Settings::paper(HERTZ), 0); all],
         counts: Default::default(),
         now: 0,
     };
-    let chains: Vec<(u64, [Buffer; 3])> = (0..depth.min(80))
-        .map(|_| {
-            // As drivers have it in memory of their own.
-            let header = Buffer { address: heap.take(16, 16), len: 16, writable: false };
-            let buffers = [header, heap.room(4096), heap.room(1)];
-            (heap.take(48, 16), buffers)
-        })
-        .collect();
+    let chains: Vec<Vec<(u64, [Buffer; 3])>> =
+        (0..busy).map(|_| chains(&mut heap, depth.min(80))).collect();
     let mut served = 0;
     while (served as usize) < REQUESTS {
-        for (table, buffers) in &chains {
-            let added = if is("indirect") {
-                driver.add_indirect(*table, buffers)
-            } else {
-                driver.add(buffers)
-            };
-            added.expect("the ring has room");
+        let mut left = 0;
+        for (driver, chains) in drivers.iter_mut().zip(&chains) {
+            for (table, buffers) in chains {
+                let added = if is("indirect") {
+                    driver.add_indirect(*table, buffers)
+                } else {
+                    driver.add(buffers)
+                };
+                added.expect("the ring has room");
+                left += 1;
+            }
         }
-        let mut left = chains.len() as u32;
         while left > 0 {
             let done = if is("pass") {
                 turn_in_pass(&mut core, &window, &mut Null)
@@ -174,7 +175,20 @@ fn main() {
             served += done;
             left -= done;
         }
-        while driver.used().is_some() {}
+        for driver in &mut drivers {
+            while driver.used().is_some() {}
+        }
     }
     println!("{served} requests");
+}
+
+/// What one driver asks for at a time.
+fn chains(heap: &mut Heap, depth: usize) -> Vec<(u64, [Buffer; 3])> {
+    let chain = |_| {
+        // As drivers have it in memory of their own.
+        let header = Buffer { address: heap.take(16, 16), len: 16, writable: false };
+        let buffers = [header, heap.room(4096), heap.room(1)];
+        (heap.take(48, 16), buffers)
+    };
+    (0..depth).map(chain).collect()
 }

@@ -71,11 +71,15 @@ impl<const N: usize> Keep for Option<Records<N>> {
 
     #[inline]
     fn publishing(&mut self, last: Head) {
-        self.iter_mut().for_each(|records| records.publishing(last));
+        if let Some(records) = self {
+            records.publishing(last);
+        }
     }
 
     #[inline]
     fn published(&mut self, used: u16) {
-        self.iter_mut().for_each(|records| records.published(used));
+        if let Some(records) = self {
+            records.published(used);
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! recorded when nothing waits to be published.
 
 use thiserror::Error;
-use virtqueue::{Head, Queue};
+use virtqueue::{Head, Queue, SplitQueue};
 use window::Span;
 
 use crate::keeping::Keep;
@@ -35,7 +35,17 @@ impl<const RING: usize, K: Keep> Running<RING, K> {
     /// Requests that an earlier server left: by the records, or those that the queue has itself.
     #[inline]
     pub fn left(&self) -> u16 {
-        if K::KEEPS { self.keep.left() + self.queue.left() } else { 0 }
+        match &self.queue {
+            _ if !K::KEEPS => 0,
+            Queue::Split(_) => self.keep.left(),
+            queue => self.keep.left() + queue.left(),
+        }
+    }
+
+    /// Are there any?
+    #[inline]
+    pub fn has_left(&self) -> bool {
+        K::KEEPS && self.left() > 0
     }
 
     /// The next one of them.
@@ -43,11 +53,18 @@ impl<const RING: usize, K: Keep> Running<RING, K> {
         self.keep.next_left().or_else(|| self.queue.next_left())
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn publish(&mut self, last: Head) {
-        if !K::KEEPS {
-            self.queue.publish();
-        } else if self.queue.is_unpublished() {
+        match &mut self.queue {
+            queue if !K::KEEPS => queue.publish(),
+            Queue::Split(queue) => publish(queue, &mut self.keep, last),
+            _ => self.publish_other(last),
+        }
+    }
+
+    #[inline(never)]
+    fn publish_other(&mut self, last: Head) {
+        if self.queue.is_unpublished() {
             self.keep.publishing(last);
             self.queue.publish();
             self.keep.published(self.queue.used().index);
@@ -77,5 +94,15 @@ impl<const RING: usize, K: Keep> Running<RING, K> {
         let _ = byte.store_u8(0, status as u8);
         self.queue.complete(head, len);
         statistics.answered(status);
+    }
+}
+
+/// As [`Running::publish`], of a split ring.
+#[inline]
+pub fn publish<const RING: usize, K: Keep>(queue: &mut SplitQueue<RING>, keep: &mut K, last: Head) {
+    if queue.is_unpublished() {
+        keep.publishing(last);
+        queue.publish();
+        keep.published(queue.used().index);
     }
 }

@@ -128,8 +128,10 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
     pub fn waiting(&self) -> u16 {
         let Some(running) = &self.running else { return 0 };
         let chains = running.queue.available().unwrap_or(1);
-        let chains = chains.saturating_add(self.open.is_some().into());
-        chains.saturating_add(running.left())
+        if self.open.is_none() && !running.has_left() {
+            return chains;
+        }
+        chains.saturating_add(self.open.is_some().into()).saturating_add(running.left())
     }
 
     /// Whether it is known without a load that chains wait. `false` says nothing.

@@ -182,7 +182,20 @@ impl Coalescer {
 
     /// So many commands were completed at this instant, as by [`Coalescer::completed`] one by one,
     /// with as many in flight. Gives whether one of them is delivered, and how many are withheld.
+    #[inline]
     pub fn completed_together(&mut self, count: u32, now: u64, in_flight: u32) -> (bool, u32) {
+        // As where requests come one by one. Time that went backwards is a long one here.
+        let ticks = now.wrapping_sub(self.epoch_start);
+        if count > 0 && in_flight < self.threshold() && ticks <= self.settings.epoch {
+            self.completions = self.completions.saturating_add(count.into());
+            self.counter = 1;
+            return (true, 0);
+        }
+        self.completed_together_by_ratio(count, now, in_flight)
+    }
+
+    #[inline(never)]
+    fn completed_together_by_ratio(&mut self, count: u32, now: u64, in_flight: u32) -> (bool, u32) {
         let Some(mut left) = count.checked_sub(1) else { return (false, 0) };
         let mut deliver = self.completed(now, in_flight) == Verdict::Deliver;
         let mut withheld = u32::from(!deliver);

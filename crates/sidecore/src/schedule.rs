@@ -7,7 +7,7 @@ mod stuck;
 
 use crate::queue::{Queue, State};
 use crate::settings::Settings;
-use crate::share::{Debt, Share, Virtual, Vm};
+use crate::share::{Debt, SET_BACK, Share, Virtual, Vm};
 use crate::turn::{
     BYTES_PER_LOOK, Batch, LEAST_COST, LOOKS, Look, Next, Piece, Statistics, Turn, Wait, elapsed,
 };
@@ -15,8 +15,19 @@ use alloc::boxed::Box;
 use round::{Round, Waiting};
 use scan::Found;
 
-/// The order of turns: by the VM's virtual time, then by the queue's last turn.
-type Key = (Virtual, u64);
+/// The order of turns: by the VM's virtual time, in the upper half, then by the queue's last turn.
+/// One number, so that to compare two of them is no branch.
+type Key = u128;
+
+#[inline]
+const fn key_of(time: Virtual, turn: u64) -> Key {
+    (time as Key) << u64::BITS | turn as Key
+}
+
+#[inline]
+const fn time_of(key: Key) -> Virtual {
+    (key >> u64::BITS) as Virtual
+}
 
 /// The turn that goes on.
 #[derive(Clone, Copy, Debug)]
@@ -141,15 +152,26 @@ impl Schedule {
 
     /// What to do next. A turn that went on until now is over.
     pub fn next(&mut self, now: u64, look: &mut impl Look) -> Turn {
-        self.settle();
-        if self.running.take().is_some() {
+        if self.running.is_some() {
+            self.settle();
+            self.running = None;
             // Nobody knows what it left.
             self.round.end();
         }
         self.note_work();
-        self.statistics.passes = self.statistics.passes.saturating_add(1);
+        self.statistics.passes = self.statistics.passes.wrapping_add(1);
         if let Some(Waiting { key, queue, .. }) = self.next_of_round(now) {
             return self.begin(queue, key, now);
+        }
+        self.next_by_scan(now, look)
+    }
+
+    /// The same, by looks at all queues.
+    #[inline(never)]
+    fn next_by_scan(&mut self, now: u64, look: &mut impl Look) -> Turn {
+        if self.clock > 2 * SET_BACK {
+            self.clock -= SET_BACK;
+            self.vms.iter_mut().for_each(Vm::set_back);
         }
         let Found { first, kicked, idle } = self.scan(now, look);
         let Some(Waiting { key, queue: first, .. }) = first else {
@@ -158,7 +180,7 @@ impl Schedule {
             self.worked = self.worked.wrapping_add(1);
             return idle.map_or(Turn::Nothing, Turn::Sleep);
         };
-        self.clock = self.clock.max(key.0);
+        self.clock = self.clock.max(time_of(key));
         if kicked.is_some() {
             // Every other turn is out of order.
             self.round.end();
@@ -232,7 +254,7 @@ impl Schedule {
         if self.queues.get(queue).is_none_or(|place| place.state == State::Absent) {
             return;
         }
-        let floor = self.key(queue).0;
+        let floor = time_of(self.key(queue));
         self.works = true;
         self.cost = self.cost.saturating_add(piece.cost);
         let vm = &mut self.vms[self.queues[queue].vm];
@@ -244,7 +266,7 @@ impl Schedule {
 
     /// Charges what the turn had since this was last done. Before anything that looks at the time
     /// of its VM, or at the cost of all pieces.
-    #[inline(never)]
+    #[inline]
     fn settle(&mut self) {
         if let Some(running) = &mut self.running {
             let cost = running.bytes.saturating_sub(running.charged);
@@ -252,7 +274,7 @@ impl Schedule {
                 running.charged = running.bytes;
                 self.works = true;
                 self.cost = self.cost.saturating_add(cost);
-                self.vms[running.vm].charge(running.key.0, cost);
+                self.vms[running.vm].charge(time_of(running.key), cost);
             }
         }
     }
@@ -361,7 +383,7 @@ impl Schedule {
 
     fn key(&self, place: usize) -> Key {
         let queue = &self.queues[place];
-        (self.vms[queue.vm].key(self.clock, &self.settings), queue.turn)
+        key_of(self.vms[queue.vm].key(self.clock, &self.settings), queue.turn)
     }
 
     /// The turn of this queue, which has this key.
@@ -369,7 +391,7 @@ impl Schedule {
         let vm = self.queues[place].vm;
         self.running = Some(Running { queue: place, vm, key, bytes: 0, charged: 0 });
         self.from = place + 1;
-        self.statistics.found = self.statistics.found.saturating_add(1);
+        self.statistics.found = self.statistics.found.wrapping_add(1);
         let ends = self.wait_begins();
         let queue = &mut self.queues[place];
         queue.last_wait = if queue.waits.is_some() { elapsed(queue.since, now) } else { 0 };

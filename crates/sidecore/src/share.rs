@@ -58,8 +58,13 @@ pub fn cores_at_a_time(devices: impl Iterator<Item = Place>, cores: usize) -> u6
     places.len().min(cores) as u64
 }
 
-/// Virtual time in 2^-32 of a byte at weight 100. 128 bits, so that 2^80 bytes don't overflow it.
-pub(crate) type Virtual = u128;
+/// Virtual time in 2^-24 of a byte at weight 100. It is set back before it overflows
+/// ([`Vm::set_back`]).
+pub(crate) type Virtual = u64;
+const VIRTUAL_FRACTION: u32 = 24;
+/// A clock that is beyond this is set back, and by so much. It is more than what a VM can be ahead
+/// of it or behind it by: 2^37 bytes at weight 100, 2^30 at weight 1.
+pub(crate) const SET_BACK: Virtual = 1 << 61;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Vm {
@@ -83,7 +88,7 @@ impl Vm {
             weight if weight > MAX_WEIGHT => MAX_WEIGHT,
             weight => weight,
         };
-        let rate = (100 << 32) / weight as u64;
+        let rate = (100 << VIRTUAL_FRACTION) / weight as u64;
         Vm {
             time: 0,
             rate,
@@ -91,7 +96,7 @@ impl Vm {
             bytes: Bucket::new(share.bytes, settings.ticks_per_second),
             rests: 0,
             burst: settings.burst,
-            credit: settings.credit as Virtual * rate as Virtual,
+            credit: settings.credit.saturating_mul(rate),
         }
     }
 
@@ -118,9 +123,14 @@ impl Vm {
 
     /// Its queues had work of this cost. Its virtual time is charged that, from `floor` on at
     /// least.
+    #[inline]
     pub fn charge(&mut self, floor: Virtual, cost: u64) {
-        // A sum of 2^80 bytes overflows first.
-        self.time = self.time.max(floor).saturating_add(self.virtual_of(cost));
+        self.time = self.time.max(floor).saturating_add(cost.saturating_mul(self.rate));
+    }
+
+    /// All virtual times are set back. One that was further behind than that is behind by less.
+    pub fn set_back(&mut self) {
+        self.time = self.time.saturating_sub(SET_BACK);
     }
 
     /// Has it limits?
@@ -149,10 +159,6 @@ impl Vm {
         for (bucket, paid) in [&mut self.requests, &mut self.bytes].into_iter().zip(debt.paid) {
             bucket.paid = bucket.paid.max(paid);
         }
-    }
-
-    fn virtual_of(&self, bytes: u64) -> Virtual {
-        Virtual::from(bytes) * Virtual::from(self.rate)
     }
 }
 

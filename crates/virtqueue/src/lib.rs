@@ -142,6 +142,14 @@ impl<const N: usize> Queue<N> {
     pub fn available(&self) -> Result<u16, Broken> {
         match self {
             Queue::Split(queue) => queue.available(),
+            other => other.available_other(),
+        }
+    }
+
+    #[inline(never)]
+    fn available_other(&self) -> Result<u16, Broken> {
+        match self {
+            Queue::Split(_) => Ok(0),
             Queue::Packed(queue) => queue.available(),
             #[cfg(any(test, feature = "records"))]
             Queue::Recorded(queue) => queue.inner().available(),
@@ -278,8 +286,17 @@ impl<const N: usize> Queue<N> {
     /// now and then if kicks are suppressed.
     #[inline]
     pub fn publish(&mut self) {
+        // Nearly all are; others have a call more.
         match self {
             Queue::Split(queue) => queue.publish(),
+            other => other.publish_other(),
+        }
+    }
+
+    #[inline(never)]
+    fn publish_other(&mut self) {
+        match self {
+            Queue::Split(_) => {}
             Queue::Packed(queue) => queue.publish(),
             #[cfg(any(test, feature = "records"))]
             Queue::Recorded(queue) => queue.publish(),
@@ -326,6 +343,14 @@ impl<const N: usize> Queue<N> {
     pub fn wants_call(&mut self) -> bool {
         match self {
             Queue::Split(queue) => queue.wants_call(),
+            other => other.wants_call_other(),
+        }
+    }
+
+    #[inline(never)]
+    fn wants_call_other(&mut self) -> bool {
+        match self {
+            Queue::Split(_) => false,
             Queue::Packed(queue) => queue.wants_call(),
             #[cfg(any(test, feature = "records"))]
             Queue::Recorded(queue) => queue.inner_mut().wants_call(),

@@ -200,13 +200,16 @@ impl<const N: usize> Records<N> {
 
     /// What was completed is going to be published. `last`: the last chain that was taken, which is
     /// only asked for if nothing of it was recorded.
+    #[inline]
     pub fn publishing(&mut self, last: Head) {
         if self.has_batch() {
             return;
         }
         // Who goes on with this may look for a batch: it finds one chain, which isn't in flight.
-        let free = |head: &u16| self.recorded.get(usize::from(*head)) == Some(&false);
-        let head = Some(last.0).filter(free).or_else(|| (0..N as u16).find(free)).unwrap_or(0);
+        let Head(mut head) = last;
+        if !self.is_free(head) {
+            head = self.any_free();
+        }
         let room = (self.span.len() - HEADER) / ENTRY;
         if u64::from(head) < room {
             self.set(entry(head) + NEXT, head);
@@ -216,12 +219,31 @@ impl<const N: usize> Records<N> {
     }
 
     /// It was published, up to this used index.
+    #[inline]
     pub fn published(&mut self, used: u16) {
+        if self.has_batch() {
+            self.clear_batch();
+        }
+        self.set(USED_INDEX, used);
+    }
+
+    #[inline(never)]
+    fn clear_batch(&mut self) {
         for at in 0..self.batch.len() {
             self.clear(self.batch[at]);
         }
         self.batch.clear();
-        self.set(USED_INDEX, used);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn any_free(&self) -> u16 {
+        (0..N as u16).find(|head| self.is_free(*head)).unwrap_or(0)
+    }
+
+    #[inline]
+    fn is_free(&self, head: u16) -> bool {
+        self.recorded.get(usize::from(head)) == Some(&false)
     }
 
     fn in_flight(&self, head: u16) -> bool {

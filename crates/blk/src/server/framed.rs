@@ -4,7 +4,7 @@
 //! Guarantees: a request that it can't serve is handed to the general way as it is, with what was
 //! read of it; nothing is read twice.
 
-use virtqueue::{Framed, Head, Queue, Seen, SplitQueue, Untaken};
+use virtqueue::{Framed, Queue, Seen, Untaken};
 use window::Window;
 
 use super::Server;
@@ -13,7 +13,7 @@ use crate::framing::{Simple, answer, header_of_framed, simple_of_framed, used};
 use crate::keeping::Keep;
 use crate::outcome::{Budget, Outcome};
 use crate::request::{HEADER_BYTES, Header};
-use crate::running::{Broken, Running};
+use crate::running::{Broken, Running, publish};
 use crate::slots::Job;
 use crate::{DESCRIPTOR_CHARGE, LEAST_CHARGE};
 
@@ -131,15 +131,5 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
             }
             _ => self.taken(backend),
         }
-    }
-}
-
-/// As [`Running::publish`].
-#[inline]
-fn publish<const RING: usize, K: Keep>(queue: &mut SplitQueue<RING>, keep: &mut K, last: Head) {
-    if queue.is_unpublished() {
-        keep.publishing(last);
-        queue.publish();
-        keep.published(queue.used().index);
     }
 }

@@ -11,7 +11,7 @@ use super::Key;
 /// So many at most; who comes behind them is for the next scan.
 const ROOM: usize = 16;
 /// Behind every other, of no VM.
-const NOBODY: Waiting = Waiting { key: (u128::MAX, u64::MAX), vm: usize::MAX, queue: 0 };
+const NOBODY: Waiting = Waiting { key: Key::MAX, vm: usize::MAX, queue: 0 };
 
 /// A queue with the key that it had.
 #[derive(Clone, Copy, Debug)]
@@ -31,14 +31,24 @@ pub struct Round {
     same: usize,
     /// VMs of which one fell behind, by bits; others may have the same one.
     fell: u64,
-    /// The first of those that aren't here, and the first of another VM's.
-    others: [Waiting; 2],
+    /// The key of the first of those that aren't here, and its VM; and of the first of another VM's.
+    first: Key,
+    vm: usize,
+    second: Key,
 }
 
 impl Round {
     /// With none.
-    pub const EMPTY: Round =
-        Round { queues: [NOBODY; ROOM], len: 0, next: 0, same: 0, fell: 0, others: [NOBODY; 2] };
+    pub const EMPTY: Round = Round {
+        queues: [NOBODY; ROOM],
+        len: 0,
+        next: 0,
+        same: 0,
+        fell: 0,
+        first: Key::MAX,
+        vm: usize::MAX,
+        second: Key::MAX,
+    };
 
     /// None is left.
     #[inline]
@@ -50,26 +60,36 @@ impl Round {
     #[inline]
     pub const fn begin(&mut self) {
         self.end();
-        self.others = [NOBODY; 2];
+        (self.first, self.vm, self.second) = (Key::MAX, usize::MAX, Key::MAX);
     }
 
     /// This one is polled, and isn't to have a turn of this round.
-    #[inline(never)]
+    #[inline]
     pub fn pass_over(&mut self, other: Waiting) {
-        let [first, second] = &mut self.others;
-        if other.key < first.key {
-            if other.vm != first.vm {
-                *second = *first;
+        if other.key < self.first {
+            if other.vm != self.vm {
+                self.second = self.first;
             }
-            *first = other;
-        } else if other.vm != first.vm && other.key < second.key {
-            *second = other;
+            (self.first, self.vm) = (other.key, other.vm);
+        } else if other.vm != self.vm && other.key < self.second {
+            self.second = other.key;
         }
     }
 
     /// This one waits. Who is found first comes first among equals.
-    #[inline(never)]
+    #[inline]
     pub fn add(&mut self, one: Waiting) {
+        // They come in their order, mostly.
+        if self.len < ROOM && (self.len == 0 || self.queues[self.len - 1].key <= one.key) {
+            self.queues[self.len] = one;
+            self.len += 1;
+        } else {
+            self.add_amid(one);
+        }
+    }
+
+    #[inline(never)]
+    fn add_amid(&mut self, one: Waiting) {
         let last = self.queues[ROOM - 1];
         if self.len < ROOM {
             self.len += 1;
@@ -86,10 +106,11 @@ impl Round {
         self.queues[at] = one;
     }
 
-    /// The first one has its turn: the scan before knows that it has.
+    /// The first one of those that a scan found. It has its turn.
     #[inline]
-    pub const fn first(&mut self) {
+    pub fn first(&mut self) -> Option<Waiting> {
         self.next = 1;
+        self.queues.first().filter(|_| self.len > 0).copied()
     }
 
     /// May there be another one?
@@ -101,10 +122,25 @@ impl Round {
     /// The next one, with its key of now, which `now` tells.
     #[inline]
     pub fn next(&mut self, now: impl Fn(&Waiting) -> Key) -> Option<Waiting> {
+        let one = *self.queues.get(self.next).filter(|_| self.next < self.len)?;
+        // Times only grow: one that has its old key comes before all that it came before.
+        let behind = self.queues.get(self.next + 1).filter(|_| self.next + 1 < self.len);
+        let comes_before = |key| one.key < key;
+        if comes_before(self.first)
+            && behind.is_none_or(|behind| comes_before(behind.key))
+            && now(&one) == one.key
+        {
+            self.next += 1;
+            return Some(one);
+        }
+        self.next_anew(now)
+    }
+
+    /// The same of those that come behind where they were.
+    fn next_anew(&mut self, now: impl Fn(&Waiting) -> Key) -> Option<Waiting> {
         while self.next < self.len {
             let one = *self.queues.get(self.next)?;
-            let [first, second] = &self.others;
-            if one.key >= first.key {
+            if one.key >= self.first {
                 return None;
             }
             self.next += 1;
@@ -114,10 +150,10 @@ impl Round {
             let behind =
                 self.queues.get(self.same).filter(|_| self.same < self.len).unwrap_or(&NOBODY);
             // Its VM's others come behind it if they did before, but for those that fell.
-            let others = if first.vm == one.vm { second } else { first };
+            let others = if self.vm == one.vm { self.second } else { self.first };
             let one = Waiting { key: now(&one), ..one };
             let bit = 1 << (one.vm % 64);
-            if self.fell & bit == 0 && one.key < others.key && one.key < behind.key {
+            if self.fell & bit == 0 && one.key < others && one.key < behind.key {
                 return Some(one);
             }
             self.fell |= bit;

@@ -186,7 +186,7 @@ fn kicked_queues_and_polled_ones_take_turns() {
     // 0 is behind all others, by its weight.
     s.set_share(0, Share { weight: MAX_WEIGHT, ..Share::default() });
     for place in 1..4 {
-        s.vms[place].charge(1 << 90, 0);
+        s.vms[place].charge(1 << 60, 0);
     }
     let mut order = vec![];
     for _ in 0..6 {

@@ -103,3 +103,31 @@ proptest! {
         prop_assert!(world.finished.iter().sum::<u64>() > 0);
     }
 }
+
+/// Virtual times are set back before they overflow: the turns are those of a schedule that begins
+/// at 0, whatever the weights.
+#[test]
+fn turns_go_on_when_virtual_times_are_set_back() {
+    let weights = [100, 1, 10_000, 300, 7];
+    let run = |before: Option<u64>| {
+        let mut world = World::new(weights.len(), |place| Guest {
+            depth: 1 + place as u32 % 3,
+            size: 512 << place,
+            think: 9_000 * place as u64,
+        });
+        let mut s = world.start(USUAL, |vm| Share { weight: weights[vm], ..Share::default() });
+        if let Some(before) = before {
+            s.clock = 2 * SET_BACK - before;
+            let at = s.clock;
+            s.vms.iter_mut().for_each(|vm| vm.charge(at, 0));
+        }
+        world.run(&mut s, SECOND / 500);
+        assert!(before.is_none() || s.clock < 2 * SET_BACK);
+        world.log.iter().map(|piece| (piece.queue, piece.bytes)).collect::<Vec<_>>()
+    };
+    let turns = run(None);
+    assert!(turns.len() > 1000);
+    for before in [0, 1, 1 << 40, 1 << 44] {
+        assert!(run(Some(before)) == turns, "{before} before it is");
+    }
+}

@@ -122,6 +122,16 @@ pub fn smoke(cx: &Context) -> Result<()> {
         let load = Load { back, calls, clients: 1, depth: 32, frame: 1514 };
         cells.extend(measure(cx, &programs, &[Peer::Daemon], load, 1, SMOKE, false)?);
     }
+    // Below valgrind, where that is: of a file with several devices, too.
+    if needs::program("valgrind").is_ok() {
+        for back in [Back::Null, Back::Net] {
+            let load = Load { back, calls: false, clients: 1, depth: 32, frame: 64 };
+            let counted = measure(cx, &programs, &[Peer::Daemon], load, 0, SMOKE, true)?;
+            if !counted.iter().all(|cell| cell.instructions.is_some_and(|each| each > 0.0)) {
+                bail!("the daemon's instructions below {load}: {counted:?}");
+            }
+        }
+    }
     let served = cells.iter().all(|cell| cell.requests() > 0);
     let called = cells.iter().any(|cell| cell.calls() > 0);
     if !served || !called {
