@@ -1,6 +1,6 @@
 //! A hypervisor that does anything between the interrupt that ends its guest and its own taking it:
-//! whatever that comes to, it harms nobody, and leaves nothing behind that a hypervisor can't put in
-//! order again.
+//! whatever that comes to, it harms nobody, and leaves nothing behind that the hypervisor can't put
+//! in order again.
 
 use super::block::{self, Guest, exit};
 use super::inside;

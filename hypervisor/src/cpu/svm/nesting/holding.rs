@@ -3,13 +3,14 @@
 //! | the flag | is | an interrupt of L1's |
 //! |---|---|---|
 //! | open | set; CLGI exits | is L1's without an exit |
-//! | kept by the CPU | set or clear; neither CLGI nor STGI exits | exits, if IF lets it in |
+//! | kept by the CPU | either; neither of the two exits | exits if IF lets it in, and is guarded |
 //! | held | clear; STGI exits | waits for the task priority, wherever the vCPU's mode keeps that |
 //!
 //! The first CLGI has the flag kept, so that an L1 that runs its guests exits for neither. The
-//! first interrupt ends that: with the flag set it is open, else it is held until STGI. Without a
-//! virtual flag, and in injection mode, it is open or held. It isn't kept for good, since it holds
-//! back no physical interrupt, and hypervisors have IF set behind CLGI.
+//! second interrupt without a VMRUN between ends that, and the flag, which is set, is open. What
+//! can't be guarded ends it, too: with the flag clear it is held until STGI. Without a virtual
+//! flag, and in injection mode, it is open or held. It isn't kept for good, since an L1 that runs
+//! no guests would have an exit for each interrupt.
 
 use super::Nesting;
 use crate::cpu::svm::SvmCpu;

@@ -210,6 +210,7 @@ impl Nesting {
     pub fn reset(&mut self) {
         self.nest.forget();
         (self.block, self.held, self.on) = (None, None, false);
+        self.keep = Keep::default();
         self.registers.forget();
         self.forget_tables();
         self.flush();
