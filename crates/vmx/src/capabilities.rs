@@ -201,9 +201,11 @@ const NESTED: &[(u32, &str)] = &[
 ];
 /// Of `MISC`.
 const HLT_STATE: u32 = 6;
+const NO_LENGTH: u32 = 30;
 /// Of `BASIC`.
 const WIDTH_32: u32 = 48;
 const TRUE_CONTROLS: u32 = 55;
+const ANY_ERROR_CODE: u32 = 56;
 
 impl Capabilities {
     /// Reads them; `physical_bits`: of CPUID 8000_0008. Only registers that the CPU has are read.
@@ -269,6 +271,16 @@ impl Capabilities {
     /// May a guest be entered that sleeps in HLT?
     pub fn sleeps(&self) -> bool {
         self.misc >> HLT_STATE & 1 != 0
+    }
+
+    /// May any exception be raised with an error code, or without?
+    pub fn any_error_code(&self) -> bool {
+        self.basic >> ANY_ERROR_CODE & 1 != 0
+    }
+
+    /// May an event of an instruction's be raised with a length of 0?
+    pub fn no_length(&self) -> bool {
+        self.misc >> NO_LENGTH & 1 != 0
     }
 
     /// The preemption timer counts down when this bit of the TSC changes.

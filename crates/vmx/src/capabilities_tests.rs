@@ -15,7 +15,7 @@ pub fn registers() -> BTreeMap<u32, u64> {
         (PRIMARY, range(0x0401_E172, 0xFFF9_FFFE)),
         (EXIT, range(0x0003_6DFF, 0x01FF_FFFF)),
         (ENTRY, range(0x0000_11FF, 0x0003_FFFF)),
-        (MISC, 0x7004_C1E0),
+        (MISC, 0x3004_C1E0),
         (CR0_FIXED[0], 0x8000_0021),
         (CR0_FIXED[1], 0xFFFF_FFFF),
         (CR4_FIXED[0], 0x2000),
@@ -29,7 +29,8 @@ pub fn registers() -> BTreeMap<u32, u64> {
     ])
 }
 
-fn read(registers: &BTreeMap<u32, u64>) -> Capabilities {
+/// What such registers say.
+pub fn read(registers: &BTreeMap<u32, u64>) -> Capabilities {
     Capabilities::read(46, |msr| *registers.get(&msr).expect("a register that the CPU has"))
 }
 

@@ -23,6 +23,9 @@ const VM: u64 = 1 << 17;
 const RFLAGS_RESERVED: u64 = !0x3F_7FD7;
 const RFLAGS_ONE: u64 = 1 << 1;
 
+/// Five levels aren't offered.
+const LINEAR_BITS: u32 = 48;
+
 const BY_STI: u64 = 1 << 0;
 const BY_MOV_SS: u64 = 1 << 1;
 const BY_SMI: u64 = 1 << 2;
@@ -43,12 +46,14 @@ impl<A: Area> Look<'_, A> {
         self.registers(long_mode)?;
         let flags = self.get(field::GUEST_RFLAGS);
         self.segments(long_mode, flags & VM != 0)?;
-        let wide = long_mode && self.code_is_long();
-        if wide {
-            self.canonical(field::GUEST_RIP)?;
-        }
         let rip = self.get(field::GUEST_RIP);
-        self.must(field::GUEST_RIP, "must have 32 bits", wide || rip >> 32 == 0)?;
+        if long_mode && self.code_is_long() {
+            // The highest bit of a linear address is free: a jump there faults by itself.
+            let same = matches!(rip >> LINEAR_BITS, 0 | 0xFFFF);
+            self.must(field::GUEST_RIP, "bits 63:48 must be the same", same)?;
+        } else {
+            self.must(field::GUEST_RIP, "must have 32 bits", rip >> 32 == 0)?;
+        }
         let must = |rule, holds| self.must(field::GUEST_RFLAGS, rule, holds);
         must("reserved bits must be 0", flags & RFLAGS_RESERVED == 0)?;
         must("bit 1 must be 1", flags & RFLAGS_ONE != 0)?;

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::area::tests::Model;
-use crate::capabilities::tests::capabilities;
+use crate::capabilities::tests::{self as capabilities_tests, capabilities};
 use crate::field::Segment;
 use crate::start::rights::{BIG, PRESENT, UNUSABLE};
 use crate::start::{self, Parts};
@@ -184,7 +184,7 @@ const RESERVED: &[(Field, u64)] = &[
     (field::GUEST_DR7, 0xFFFF_FFFF_0000_0000),
     (field::GUEST_DEBUGCTL, 0xFFFF_FFFF_FFFF_003C),
     (field::GUEST_RFLAGS, 0xFFFF_FFFF_FFC0_802A),
-    (field::GUEST_RIP, 0xFFFF_8000_0000_0000),
+    (field::GUEST_RIP, 0xFFFF_0000_0000_0000),
     (field::GUEST_INTERRUPTIBILITY, 0xFFFF_FFF5),
     (field::GUEST_ACTIVITY, 0xFFFF_FFFE),
     (field::GUEST_PENDING_DEBUG, 0xFFFF_FFFF_FFFF_AFF0),
@@ -281,6 +281,17 @@ fn events_are_what_the_manual_has() {
     for good in [0x8000_0450, 0x8000_0603, 0x8000_0501, 0x8000_0B0D, 0x8000_0306] {
         assert_eq!(raise(good, 0, 2), None, "{good:#x}");
     }
+    let mut newer = capabilities_tests::registers();
+    *newer.get_mut(&0x480).unwrap() |= 1 << 56;
+    *newer.get_mut(&0x485).unwrap() |= 1 << 30;
+    let newer = capabilities_tests::read(&newer);
+    for (info, entered) in
+        [(0x8000_030E, true), (0x8000_0B06, true), (0x8000_0A02, false), (0x8000_0450, true)]
+    {
+        let mut area = built(FLAT);
+        area.write(field::ENTRY_INTERRUPTION, info);
+        assert_eq!(check(&area, &newer).is_ok(), entered, "{info:#x}");
+    }
     // In real mode an exception pushes none.
     let real = |info| refused(REAL, &[(field::ENTRY_INTERRUPTION, info)]);
     assert_eq!((real(0x8000_0B0D), real(0x8000_030D)), (info, None));
@@ -362,7 +373,8 @@ fn modes_go_with_control_registers() {
     assert_eq!(long(field::GUEST_CR4, 0x2000), Some(field::GUEST_CR4));
     assert_eq!(long(field::GUEST_CR4, 0x20), Some(field::GUEST_CR4), "VMXE");
     assert_eq!(long(field::GUEST_RIP, 0xFFFF_8000_0000_0000), None);
-    assert_eq!(long(field::GUEST_RIP, 1 << 47), Some(field::GUEST_RIP));
+    assert_eq!(long(field::GUEST_RIP, 1 << 47), None, "which faults in the guest");
+    assert_eq!(long(field::GUEST_RIP, 1 << 48), Some(field::GUEST_RIP));
     assert_eq!(long(field::GUEST_SYSENTER_EIP, 1 << 47), Some(field::GUEST_SYSENTER_EIP));
     assert_eq!(long(field::GUEST_PAT, 2), Some(field::GUEST_PAT));
 }
