@@ -7,7 +7,7 @@ use self::command::{Outcome, capture, judged, results};
 use crate::{
     background::{self, Ended, Job},
     bench, elf, fuzz, imports,
-    selftest::{self, Choice},
+    selftest::{self, Choice, Emulator},
     server,
     summary::Summary,
 };
@@ -71,7 +71,7 @@ pub struct Args {
     #[arg(long)]
     quick: bool,
     /// Also what takes long: changes to the crates, a few in each, that their tests must notice
-    #[arg(long, conflicts_with_all = ["quick", "only", "iommu"])]
+    #[arg(long, conflicts_with_all = ["quick", "only", "iommu", "machine"])]
     long: bool,
     /// Only the tests in the emulator whose name contains this; `*` stands for anything,
     /// `^` for the name's begin, `$` for its end
@@ -81,6 +81,9 @@ pub struct Args {
     /// and a few with amd-vi, or all with --long
     #[arg(long, value_enum)]
     iommu: Option<Iommu>,
+    /// The tests in this emulator only
+    #[arg(long, value_enum, value_name = "EMULATOR", conflicts_with = "iommu")]
+    machine: Option<Emulator>,
     /// Only list the tests in the emulator that would run, a name a line
     #[arg(long)]
     list: bool,
@@ -102,6 +105,7 @@ pub fn test(args: &Args, cx: &Context) -> Result<ExitCode> {
         quick: args.quick,
         long: args.long,
         iommu: args.iommu,
+        emulator: args.machine,
         only: args.only.as_deref(),
     };
     if args.list {
@@ -109,7 +113,7 @@ pub fn test(args: &Args, cx: &Context) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let mut steps = Steps { cx, quick: args.quick, summary };
-    if args.only.is_none() && args.iommu.is_none() {
+    if args.only.is_none() && args.iommu.is_none() && args.machine.is_none() {
         steps.host()?;
         steps.bare_metal()?;
         // They take one core, and hardly any of it while the emulator wants both.

@@ -19,6 +19,7 @@
 #![warn(missing_docs)]
 
 mod dma;
+mod ept;
 mod error;
 mod flush;
 mod format;
@@ -30,6 +31,7 @@ pub mod walk;
 mod tests;
 
 pub use dma::{AmdV1, Dma, VtdSecondLevel};
+pub use ept::Ept;
 pub use error::Error;
 pub use flush::Flush;
 pub use format::{Access, Entry, Format, Host, Nested};

@@ -9,6 +9,7 @@ const COM1: u16 = 0x3F8;
 const LINE_STATUS: u16 = COM1 + 5;
 const DATA_READY: u8 = 0x01;
 const TRANSMITTER_EMPTY: u8 = 0x20;
+const TRANSMITTER_IDLE: u8 = 0x40;
 
 static FAILED: AtomicBool = AtomicBool::new(false);
 
@@ -28,6 +29,11 @@ impl Write for Console {
         }
         Ok(())
     }
+}
+
+/// Waits until all of it has left the port.
+pub fn drain() {
+    while inb(LINE_STATUS) & TRANSMITTER_IDLE == 0 {}
 }
 
 /// Prints a line.

@@ -196,6 +196,15 @@ pub fn stored_idt() -> (u64, u16) {
     (u64::from_le_bytes(base), u16::from_le_bytes([l0, l1]))
 }
 
+/// SGDT: the base.
+pub fn stored_gdt() -> u64 {
+    let mut pointer = [0u8; 10];
+    // SAFETY: writes exactly ten bytes.
+    unsafe { asm!("sgdt [{}]", in(reg) pointer.as_mut_ptr(), options(nostack)) }
+    let [_, _, base @ ..] = pointer;
+    u64::from_le_bytes(base)
+}
+
 fn descriptor(base: u64, limit: u16) -> [u8; 10] {
     let mut bytes = [0; 10];
     bytes[..2].copy_from_slice(&limit.to_le_bytes());
@@ -222,6 +231,22 @@ pub fn cr0() -> u64 {
     let value;
     // SAFETY: reads a register.
     unsafe { asm!("mov {}, cr0", out(reg) value, options(nomem, nostack)) }
+    value
+}
+
+/// MOV from CR3.
+pub fn cr3() -> u64 {
+    let value;
+    // SAFETY: reads a register.
+    unsafe { asm!("mov {}, cr3", out(reg) value, options(nomem, nostack)) }
+    value
+}
+
+/// MOV from CR4.
+pub fn cr4() -> u64 {
+    let value;
+    // SAFETY: reads a register.
+    unsafe { asm!("mov {}, cr4", out(reg) value, options(nomem, nostack)) }
     value
 }
 

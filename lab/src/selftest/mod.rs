@@ -1,7 +1,7 @@
 //! The test kernels in the emulator: each delivery situation under each policy, what
 //! hostile guests do, two VMs at once, and what is refused; Linux on each network controller and
 //! beside attackers, old and new kernels, as a hypervisor, and every way of booting; the daemon
-//! below stock QEMU, and with a controller of its own.
+//! below stock QEMU, and with a controller of its own; VMX on Bochs.
 //!
 //! Guarantees: [`AT_ONCE`] machines run at a time at most, and one alone where several of its CPUs
 //! are busy, where its run is measured or its turns are timed; a case that fails shows why, with
@@ -10,6 +10,7 @@
 
 mod alone;
 mod amd_vi;
+mod bochs;
 mod boots;
 pub mod case;
 mod cases;
@@ -64,6 +65,15 @@ use workers::{AT_ONCE, side_by_side};
 /// Lines of the hypervisor's log shown after a failure.
 const LOG_LINES: usize = 40;
 
+/// An emulator that cases may be asked for by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Emulator {
+    /// The one with VMX
+    Bochs,
+    /// All else
+    Qemu,
+}
+
 /// What a test has.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Choice<'a> {
@@ -73,11 +83,18 @@ pub struct Choice<'a> {
     pub long: bool,
     /// On machines with this IOMMU.
     pub iommu: Option<Iommu>,
+    /// Those of this emulator.
+    pub emulator: Option<Emulator>,
     /// Those whose name has this in it ([`named`]).
     pub only: Option<&'a str>,
 }
 
 impl Choice<'_> {
+    /// Whether it has cases of this emulator's.
+    fn is_on(&self, emulator: Emulator) -> bool {
+        self.emulator.is_none_or(|asked| asked == emulator)
+    }
+
     /// Whether a whole test has a case; `usual`: also without being asked for its machine.
     fn has(&self, case: &Case, usual: bool) -> bool {
         match self.only {
@@ -87,6 +104,9 @@ impl Choice<'_> {
     }
 
     fn cases(&self) -> Vec<Case> {
+        if !self.is_on(Emulator::Qemu) {
+            return Vec::new();
+        }
         let mut cases = all();
         cases.retain(|case| self.iommu != Some(Iommu::AmdVi) && self.has(case, !case.long));
         let asked = self.only.is_some_and(amd_vi::is_asked_for);
@@ -114,26 +134,26 @@ struct Chosen {
     stock: Vec<stock::Kind>,
     /// The daemon with a controller of its own.
     vfio: bool,
+    bochs: Vec<bochs::Kind>,
 }
 
 impl Chosen {
     fn of(choice: Choice) -> Result<Chosen> {
         let Choice { quick, long, only, .. } = choice;
+        let qemu = choice.is_on(Emulator::Qemu);
+        let usual = qemu && choice.iommu != Some(Iommu::AmdVi);
+        let anything = choice.iommu.is_none();
         let chosen = Chosen {
             cases: choice.cases(),
-            kernels: match choice.iommu {
-                Some(Iommu::AmdVi) => Vec::new(),
-                _ => table::chosen(quick, only),
+            kernels: if usual { table::chosen(quick, only) } else { Vec::new() },
+            hypervisors: if usual { hypervisor::chosen(quick, only) } else { Vec::new() },
+            stock: if qemu && anything { stock::chosen(quick, long, only) } else { Vec::new() },
+            vfio: usual && vfio::is_chosen(quick, only),
+            bochs: if choice.is_on(Emulator::Bochs) && anything {
+                bochs::chosen(quick, only)
+            } else {
+                Vec::new()
             },
-            hypervisors: match choice.iommu {
-                Some(Iommu::AmdVi) => Vec::new(),
-                _ => hypervisor::chosen(quick, only),
-            },
-            stock: match choice.iommu {
-                Some(_) => Vec::new(),
-                None => stock::chosen(quick, long, only),
-            },
-            vfio: choice.iommu != Some(Iommu::AmdVi) && vfio::is_chosen(quick, only),
         };
         match only {
             Some(text) if chosen.names().is_empty() => {
@@ -152,6 +172,7 @@ impl Chosen {
             .chain(hypervisors)
             .chain(self.stock.iter().map(|kind| kind.name().to_owned()))
             .chain(self.vfio.then(|| vfio::NAME.to_owned()))
+            .chain(self.bochs.iter().map(|kind| kind.name().to_owned()))
             .collect()
     }
 }
@@ -165,7 +186,7 @@ pub fn list(choice: Choice) -> Result<Vec<String>> {
 pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
     let chosen = Chosen::of(choice)?;
     let tally = Tally::new(chosen.names().len());
-    let Chosen { cases, kernels, hypervisors, stock, vfio } = chosen;
+    let Chosen { cases, kernels, hypervisors, stock, vfio, bochs } = chosen;
     let (only, total) = (choice.only, all().len());
     let kernel = kernel::build(cx, |variant| cases.iter().any(|c| c.has(variant)))?;
     // Built before the first case, so that no case's time has it.
@@ -196,6 +217,7 @@ pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
     if vfio {
         summary += vfio::run(cx, &tally)?;
     }
+    summary += bochs::run(cx, &bochs, &tally)?;
     Ok(summary)
 }
 

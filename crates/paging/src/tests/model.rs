@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::memory::{Segment, TestMemory, dump, join};
 use crate::{
-    Access, AmdV1, Entry, Error, Flush, Format, Host, Mapping, Nested, PageSize, Table,
+    Access, AmdV1, Entry, Ept, Error, Flush, Format, Host, Mapping, Nested, PageSize, Table,
     VtdSecondLevel,
 };
 
@@ -249,6 +249,12 @@ proptest! {
         // The second base has bit 47 set, which is no sign here.
         let base = if top { 0x8000_0000_0000 } else { 0 };
         sequence(Nested, largest, base, &calls);
+    }
+
+    #[test]
+    fn ept(calls in calls(), largest in largest(), top: bool) {
+        let base = if top { 0x8000_0000_0000 } else { 0 };
+        sequence(Ept, largest, base, &calls);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::memory::{TestMemory, dump};
 use crate::{
-    Access, AmdV1, Dma, Entry, Error, Format, Host, Mapping, Memory, Nested, PageSize, Table,
+    Access, AmdV1, Dma, Entry, Ept, Error, Format, Host, Mapping, Memory, Nested, PageSize, Table,
     VtdSecondLevel,
 };
 
@@ -21,6 +21,11 @@ fn entries_are_as_the_manuals_say() {
     assert_eq!(Nested.leaf(1, 0x5000, RX | Access::WRITE), 0x5067);
     assert_eq!(Nested.leaf(1, 0x5000, Access::READ), 0x8000_0000_0000_5025);
     assert_eq!(Nested.table(2, 0x7000), 0x7027);
+    assert_eq!(Ept.leaf(1, 0x5000, RX | Access::WRITE), 0x5037);
+    assert_eq!(Ept.leaf(1, 0x5000, Access::READ), 0x5031);
+    assert_eq!(Ept.leaf(2, M2, RW | Access::UNCACHED), M2 | 0xC3);
+    assert_eq!(Ept.leaf(3, G1, RX | Access::USER), G1 | 0xB5);
+    assert_eq!(Ept.table(4, 0x7000), 0x7007);
     let vtd = VtdSecondLevel::ThreeLevels;
     assert_eq!(vtd.leaf(1, 0x5000, RW | Access::all()), 0x5003);
     assert_eq!(vtd.leaf(2, M2, Access::WRITE), M2 | 0x82);
@@ -86,6 +91,7 @@ fn no_entry_at_level_1_is_a_table() {
         let entries = [
             Host.decode(1, 0x5000 | flags),
             Nested.decode(1, 0x5000 | flags),
+            Ept.decode(1, 0x5000 | flags),
             VtdSecondLevel::FourLevels.decode(1, 0x5000 | flags),
         ];
         assert!(!entries.iter().any(|e| matches!(e, Entry::Table(_))), "{flags:#x}: {entries:?}");
@@ -100,17 +106,30 @@ fn a_leaf_allows_what_was_asked_for_and_no_more() {
         let access = Access::from_bits_truncate(access);
         let leaf = |access| Entry::Leaf { pa, access };
         let readable = access.contains(Access::READ);
-        assert_eq!((Host.accepts(access), Nested.accepts(access)), (readable, readable));
+        let accept = [Host.accepts(access), Nested.accepts(access), Ept.accepts(access)];
+        assert_eq!(accept, [readable; 3]);
         if readable {
             assert_eq!(Host.decode(level, Host.leaf(level, pa, access)), leaf(access));
             let nested = Nested.leaf(level, pa, access);
             assert_eq!(nested & 4, 4, "every nested page is a user page, asked for or not");
             assert_eq!(Nested.decode(level, nested), leaf(access - Access::USER));
+            let ept = Ept.leaf(level, pa, access);
+            assert_eq!(Ept.decode(level, ept), leaf(access - Access::USER));
         }
         let dma = access & RW;
         assert_eq!(vtd.accepts(access), !dma.is_empty());
         let entry = if dma.is_empty() { Entry::Empty } else { leaf(dma) };
         assert_eq!(vtd.decode(level, vtd.leaf(level, pa, access)), entry);
+    }
+}
+
+/// What this crate never writes, and what some are misconfigured by: a look at a table must not
+/// take it for a page that was made.
+#[test]
+fn an_ept_entry_without_reads_is_no_page_of_ours() {
+    for rights in [2, 4, 6] {
+        let Entry::Leaf { access, .. } = Ept.decode(1, 0x5030 | rights) else { unreachable!() };
+        assert!(!access.contains(Access::READ), "{rights}");
     }
 }
 
@@ -120,6 +139,7 @@ fn unused_frames_look_empty_to_hardware() {
         for word in [0, 0x1000, 0x000F_FFFF_FFFF_F000] {
             assert_eq!(Host.decode(level, word), Entry::Empty);
             assert_eq!(Nested.decode(level, word), Entry::Empty);
+            assert_eq!(Ept.decode(level, word), Entry::Empty);
             assert_eq!(VtdSecondLevel::FourLevels.decode(level, word), Entry::Empty);
             assert_eq!(AmdV1::FourLevels.decode(level, word), Entry::Empty);
         }

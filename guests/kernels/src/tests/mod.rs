@@ -58,6 +58,7 @@ mod virtio_reset;
 mod virtio_smp;
 mod virtio_stalled;
 mod virtio_victim;
+mod vmx;
 mod weights;
 
 use crate::{boot::Boot, console::check, edu::Edu, smp};
@@ -137,6 +138,8 @@ pub const ALL: &[(&str, Test)] = &[
     ("svm-levels", svm::levels),
     ("svm-restart", svm::restart),
     ("svm-shutdown", svm::shutdown),
+    ("vmx-exits", vmx::exits),
+    ("vmx-model", vmx::model),
     ("heartbeat", heartbeat::heartbeat),
     ("ap-start", smp_start::start),
     ("ap-restart", smp_start::restart),

@@ -1,0 +1,247 @@
+//! Cases on Bochs, the emulator that has Intel's VMX: the image as GRUB starts it there, and the
+//! test kernel as a monitor on `crates/vmx`.
+//!
+//! Guarantees: Bochs is of the version that `cli/bochs/build` says, or the case fails with one
+//! sentence; a kernel's case passes only if it came to its end, said what it must, and nothing of
+//! it failed. Bochs ends with the same status whatever happened, so its serial port is what counts.
+
+use super::{alone::tail, names::named, tally::Tally};
+use crate::summary::Summary;
+use anyhow::{Context as _, Result, bail};
+use exitless::{
+    bootable,
+    context::Context,
+    helper, needs, recipe,
+    say::plain,
+    session::{self, Ended, Framing, Seen, Setup},
+    stream::Piece,
+};
+use std::{
+    fs,
+    ops::ControlFlow,
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+/// For a boot, and some ten thousand entries, on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// A case.
+#[derive(Clone, Copy)]
+pub struct Kind {
+    name: &'static str,
+    started: Started,
+    /// What must be said, in this order; the last of it is the end.
+    says: &'static [&'static str],
+    cpus: u32,
+}
+
+/// What GRUB starts.
+#[derive(Clone, Copy)]
+enum Started {
+    /// The hypervisor, without a plan.
+    Image,
+    /// The test kernel, with this test.
+    Kernel(&'static str),
+}
+
+const KINDS: [Kind; 3] = [
+    Kind {
+        name: "bochs/image",
+        started: Started::Image,
+        says: &[
+            "booted by multiboot2",
+            "2 CPUs at",
+            "no VM can run here: the CPU has VMX, Intel's, which isn't driven yet",
+            "no plan was loaded",
+        ],
+        cpus: 2,
+    },
+    Kind {
+        name: "vmx/exits",
+        started: Started::Kernel("vmx-exits"),
+        says: &["ok vmx-exits: VMXON", "ok vmx-exits: timer 0: Nmi"],
+        cpus: 1,
+    },
+    Kind {
+        name: "vmx/model",
+        started: Started::Kernel("vmx-model"),
+        says: &[
+            "ok vmx-model: long mode: what is built is entered",
+            "ok vmx-model: long mode: of ",
+            "ok vmx-model: protected mode: of ",
+            "ok vmx-model: real mode: of ",
+        ],
+        cpus: 1,
+    },
+];
+
+impl Kind {
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        self.name
+    }
+}
+
+/// Those whose name has `only` in it, or all; a quick test has none.
+pub fn chosen(quick: bool, only: Option<&str>) -> Vec<Kind> {
+    let is_chosen = |kind: &Kind| only.map_or(!quick, |text| named(kind.name, text));
+    KINDS.into_iter().filter(is_chosen).collect()
+}
+
+/// Runs them, one after the other.
+pub fn run(cx: &Context, chosen: &[Kind], tally: &Tally) -> Result<Summary> {
+    let mut summary = Summary::default();
+    if chosen.is_empty() {
+        return Ok(summary);
+    }
+    needs::grub(cx)?;
+    let bochs = cx.root.join("build/bochs");
+    recipe::make(&cx.root.join("cli/bochs/build"), &bochs, "Bochs")?;
+    for kind in chosen {
+        let start = Instant::now();
+        let outcome = one(cx, &bochs.join("bochs"), *kind);
+        if cx.interrupted() {
+            bail!("stopped");
+        }
+        let told = match &outcome {
+            Ok(told) => told.clone(),
+            Err(error) => plain(error),
+        };
+        println!("{}\n      {told}", tally.line(outcome.is_ok(), kind.name, start.elapsed()));
+        summary += Summary::one(kind.name, outcome.is_ok());
+    }
+    Ok(summary)
+}
+
+fn one(cx: &Context, bochs: &Path, kind: Kind) -> Result<String> {
+    let folder = tempfile::tempdir().context("no directory for temporary files")?;
+    let file = |name: &str| folder.path().join(name);
+    let framing = match kind.started {
+        Started::Image => {
+            fs::write(file("cd.iso"), bootable::iso(cx, None)?)?;
+            Framing::Frames
+        }
+        Started::Kernel(test) => {
+            kernel(cx, test, folder.path())?;
+            Framing::Raw
+        }
+    };
+    fs::write(file("bochsrc"), machine(folder.path(), kind.cpus))?;
+    fs::write(file("begin"), "c\n")?;
+    let mut command = Command::new(bochs);
+    command.arg("-q").arg("-f").arg(file("bochsrc")).arg("-rc").arg(file("begin"));
+    let setup = Setup { command, framing, timeout: Some(PATIENCE), typed: None };
+    let mut said = String::new();
+    let end = kind.says.last().copied().unwrap_or_default();
+    let ended = session::run(setup, cx, |seen| {
+        match seen {
+            Seen::Said(Piece::Console { bytes, .. }) => {
+                said.push_str(&String::from_utf8_lossy(bytes));
+            }
+            Seen::Said(Piece::Log(line)) => {
+                said.push_str(&line);
+                said.push('\n');
+            }
+            _ => {}
+        }
+        // A kernel ends Bochs by itself; the image stands still when it has said all.
+        let over = framing == Framing::Frames && said.contains(end);
+        Ok(if over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
+    if !matches!(ended, Ended::Exited { .. } | Ended::Stopped) {
+        bail!("Bochs ended so: {ended:?}; the console's end: {}", tail(&said));
+    }
+    judge(kind, &said)
+}
+
+/// A CD from which GRUB starts the test kernel.
+fn kernel(cx: &Context, test: &str, folder: &Path) -> Result<()> {
+    let tree = folder.join("tree");
+    let boot = tree.join("boot");
+    fs::create_dir_all(boot.join("grub"))?;
+    fs::copy(cx.build_bare_metal("kernels")?, boot.join("kernel")).context("the test kernel")?;
+    // Bochs' port has bytes of five bits until somebody uses it, which the kernel leaves to others.
+    let port = "serial --unit=0 --speed=115200\nterminal_output serial";
+    let menu = format!("{port}\nmultiboot /boot/kernel test={test}\nboot\n");
+    fs::write(boot.join("grub/grub.cfg"), menu)?;
+    let mut grub = Command::new("grub-mkrescue");
+    grub.args(["--fonts=", "--locales=", "--themes=", "-o"]).arg(folder.join("cd.iso")).arg(&tree);
+    helper::run(&mut grub, "the test kernel's CD", cx)
+}
+
+/// Its description. The serial port's bytes are what the program itself says; time is a count of
+/// instructions, and starts at the same moment in each run.
+fn machine(folder: &Path, cpus: u32) -> String {
+    let path = |name: &str| folder.join(name).display().to_string();
+    format!(
+        "cpu: model=arrow_lake, count={cpus}, ips=50000000\n\
+         memory: guest=256, host=256\n\
+         romimage: file=$BXSHARE/BIOS-bochs-latest\n\
+         vgaromimage: file=$BXSHARE/VGABIOS-lgpl-latest\n\
+         ata0: enabled=1, ioaddr1=0x1f0, ioaddr2=0x3f0, irq=14\n\
+         ata0-master: type=cdrom, path=\"{}\", status=inserted\n\
+         boot: cdrom\n\
+         com1: enabled=1, mode=file, dev=/dev/fd/3\n\
+         display_library: term\n\
+         clock: sync=none, time0=1000000000\n\
+         log: \"{}\"\n\
+         panic: action=fatal\n\
+         error: action=ignore\n\
+         info: action=ignore\n",
+        path("cd.iso"),
+        path("log")
+    )
+}
+
+/// What is to be told of what was said.
+fn judge(kind: Kind, said: &str) -> Result<String> {
+    let mut rest = said;
+    for text in kind.says {
+        let Some((_, after)) = rest.split_once(text) else {
+            bail!("it didn't say \"{text}\"; the console's end: {}", tail(said));
+        };
+        rest = after;
+    }
+    if let Some(failed) = said.lines().find(|line| line.starts_with("FAIL")) {
+        bail!("{failed}; the console's end: {}", tail(said));
+    }
+    Ok(match kind.started {
+        Started::Image => "it tells what the machine has and lacks".to_owned(),
+        Started::Kernel(_) => {
+            let counts = said.lines().filter(|line| line.contains(" structures "));
+            let counts: Vec<_> =
+                counts.filter_map(|line| line.split_once(": ")).map(|(_, told)| told).collect();
+            match counts.as_slice() {
+                [] => format!("{} checks", said.lines().filter(|l| l.starts_with("ok ")).count()),
+                counts => counts.join("\n      "),
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_all_right_passes() {
+        for kind in KINDS {
+            let good = kind.says.join("\n");
+            judge(kind, &good).unwrap();
+            assert!(judge(kind, &format!("{good}\nFAIL it")).is_err());
+            for text in kind.says {
+                assert!(judge(kind, &good.replacen(text, "", 1)).is_err(), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn counts_are_told() {
+        let model = KINDS[2];
+        let said = format!("{}9 structures 4 were entered", model.says.join("\n"));
+        assert_eq!(judge(model, &said).unwrap(), "real mode: of 9 structures 4 were entered");
+        assert_eq!(judge(KINDS[1], &KINDS[1].says.join("\n")).unwrap(), "2 checks");
+    }
+}
