@@ -150,10 +150,13 @@ fn one(cx: &Context, bochs: &Path, kind: Kind) -> Result<String> {
         let over = framing == Framing::Frames && said.contains(end);
         Ok(if over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
-    if !matches!(ended, Ended::Exited { .. } | Ended::Stopped) {
-        bail!("Bochs ended so: {ended:?}; the console's end: {}", tail(&said));
+    if ended == Ended::TimedOut {
+        bail!("Bochs didn't end; the console's end: {}", tail(&said));
     }
-    judge(kind, &said)
+    // Bochs 3.0 was seen to fall over itself when it ends, which is no matter of the kernel's.
+    let told = judge(kind, &said).with_context(|| format!("Bochs ended so: {ended:?}"))?;
+    let fell = matches!(ended, Ended::Killed { .. });
+    Ok(if fell { format!("{told}; Bochs itself then ended so: {ended:?}") } else { told })
 }
 
 /// A CD from which GRUB starts the test kernel.
