@@ -229,7 +229,7 @@ fn a_server_that_hangs_keeps_front_ends_out() {
     front.begin_to_stop();
     front.expect_end();
     front.connect_again(&daemon);
-    front.ask_features();
+    assert!(front.ask_features());
     assert!(!front.is_answered(), "it isn't let in");
     server.hold(false);
     assert!(front.waits_for_answer());

@@ -171,9 +171,9 @@ impl FrontEnd {
         self.wire.send(11, 1, &words32([0, 0]), &[]);
     }
 
-    /// Asks what the device has, and doesn't wait for the answer.
-    pub fn ask_features(&mut self) {
-        self.wire.send(1, 1, &[], &[]);
+    /// Asks what the device has, and doesn't wait for the answer. Was the connection there still?
+    pub fn ask_features(&mut self) -> bool {
+        self.wire.is_sent(1, 1, &[], &[])
     }
 
     /// Is there an answer now?

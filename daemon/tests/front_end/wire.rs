@@ -3,6 +3,7 @@
 
 use rustix::event::Timespec;
 use rustix::fd::BorrowedFd;
+use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv,
     recvmsg, sendmsg,
@@ -57,6 +58,17 @@ impl Wire {
     }
 
     pub fn send(&mut self, request: u32, flags: u32, payload: &[u8], files: &[BorrowedFd<'_>]) {
+        assert!(self.is_sent(request, flags, payload, files), "request {request} is sent");
+    }
+
+    /// Sends it, unless the connection has ended.
+    pub fn is_sent(
+        &mut self,
+        request: u32,
+        flags: u32,
+        payload: &[u8],
+        files: &[BorrowedFd<'_>],
+    ) -> bool {
         let header = words32([request, flags, payload.len() as u32]);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -65,7 +77,11 @@ impl Wire {
         }
         let bytes = [header, payload.to_vec()].concat();
         let all = [IoSlice::new(&bytes)];
-        sendmsg(&self.0, &all, &mut control, SendFlags::NOSIGNAL).expect("it is sent");
+        match sendmsg(&self.0, &all, &mut control, SendFlags::NOSIGNAL) {
+            Ok(_) => true,
+            Err(Errno::PIPE | Errno::CONNRESET) => false,
+            Err(error) => panic!("request {request}: {error}"),
+        }
     }
 
     /// Does something come within so many seconds?
