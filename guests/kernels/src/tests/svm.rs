@@ -13,6 +13,7 @@ mod levels;
 mod paging;
 mod registers;
 mod smp;
+mod waiting;
 
 use crate::counters::{Policy, Window, policy};
 use crate::{boot::Boot, console::check, console::println, cpu};
