@@ -2,6 +2,7 @@
 //!
 //! The same must come of each on QEMU's own SVM and on what Exitless makes of it for its guests.
 
+mod ahead;
 mod block;
 mod cost;
 mod disturbed;

@@ -2,7 +2,7 @@
 //! and when the test is over.
 
 use super::block::{self, Guest, exit};
-use super::{SVME, inside, waiting};
+use super::{SVME, ahead, inside, waiting};
 use crate::counters::{Policy, policy};
 use crate::tests::restart::{lives, reset};
 use crate::{boot::Boot, console::check, console::println, cpu, idt, smp, wait, x2apic};
@@ -144,6 +144,7 @@ pub fn events(test: &str, boot: &Boot) {
     check!(test, came && waited == ROUNDS, "{waited} NMIs waited for STGI");
 
     waiting::sent(test);
+    ahead::edited(test);
     let mut right = 0;
     for _ in 0..ROUNDS {
         let spins = inside(spin);
