@@ -14,10 +14,11 @@
  *
  * Guarantees: an instruction is counted when it starts, once, on the CPU that
  * runs it: also one that faults, is intercepted, or is a repetition of REP (as
- * the emulator restarts it). A VMRUN counts as the last instruction of whoever executes it, the
- * host or a guest whose VMRUN exits, the marker after it as the host's first. Doesn't guarantee: a split of guest and
- * host for a hypervisor that doesn't run the marker; the CPU's own state is not
- * looked at. Costs about as much time again as the emulation itself.
+ * the emulator restarts it). A VMRUN counts as the last instruction of whoever
+ * executes it, the host or a guest whose VMRUN exits, the marker after it as the
+ * host's first. Doesn't guarantee: a split of guest and host for a hypervisor that
+ * doesn't run the marker; the CPU's own state is not looked at. Costs about as much
+ * time again as the emulation itself.
  *
  * FILE gets lines of key=value, flushed one by one so that a killed emulator
  * loses nothing:

@@ -232,8 +232,8 @@ fn a_program_that_says_nothing_is_given_up() {
     busy.goes_on();
 }
 
-/// A disk that doesn't end what it was asked for: it is said what is waited for, and all stays after
-/// the disk's 10 s, not after the 40 s that a program waited once.
+/// A disk that doesn't end what it was asked for: it is said what is waited for, and all stays
+/// after the disk's 10 s, not after the 40 s that a program waited once.
 #[test]
 fn what_a_disk_doesnt_end_isnt_waited_for_long() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -47,8 +47,8 @@ pub struct Vmcb {
     pub tsc_offset: u64,
     pub asid: u32,
     pub tlb_control: u32,
-    /// V_TPR 7:0, V_IRQ 8, V_GIF 9, V_INTR_PRIO 19:16, V_IGN_TPR 20, V_INTR_MASKING 24, V_GIF_ENABLE
-    /// 25, V_INTR_VECTOR 39:32.
+    /// V_TPR 7:0, V_IRQ 8, V_GIF 9, V_INTR_PRIO 19:16, V_IGN_TPR 20, V_INTR_MASKING 24,
+    /// V_GIF_ENABLE 25, V_INTR_VECTOR 39:32.
     pub int_ctl: u64,
     /// Bit 0: in an interrupt shadow.
     pub interrupt_shadow: u64,

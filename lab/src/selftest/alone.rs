@@ -50,6 +50,18 @@ pub fn hear(
     Ok((report, console))
 }
 
+/// That a console has these texts, in this order.
+pub fn says(console: &str, texts: &[&str]) -> Result<()> {
+    let mut rest = console;
+    for text in texts {
+        let Some((_, after)) = rest.split_once(text) else {
+            bail!("it didn't say \"{text}\"; the console's end: {}", tail(console));
+        };
+        rest = after;
+    }
+    Ok(())
+}
+
 /// The last lines of a console, as one.
 pub fn tail(console: &str) -> String {
     let lines: Vec<&str> = console.lines().map(str::trim).filter(|l| !l.is_empty()).collect();

@@ -5,24 +5,21 @@
 //! sentence; a kernel's case passes only if it came to its end, said what it must, and nothing of
 //! it failed. Bochs ends with the same status whatever happened, so its serial port is what counts.
 
-use super::{alone::tail, names::named, tally::Tally};
+use super::{
+    alone::{says, tail},
+    names::named,
+    tally::Tally,
+};
 use crate::summary::Summary;
 use anyhow::{Context as _, Result, bail};
 use exitless::{
     bootable,
     context::Context,
     helper, needs, recipe,
-    say::plain,
     session::{self, Ended, Framing, Seen, Setup},
     stream::Piece,
 };
-use std::{
-    fs,
-    ops::ControlFlow,
-    path::Path,
-    process::Command,
-    time::{Duration, Instant},
-};
+use std::{fs, ops::ControlFlow, path::Path, process::Command, time::Duration};
 
 /// For a boot, and some ten thousand entries, on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -100,17 +97,7 @@ pub fn run(cx: &Context, chosen: &[Kind], tally: &Tally) -> Result<Summary> {
     let bochs = cx.root.join("build/bochs");
     recipe::make(&cx.root.join("cli/bochs/build"), &bochs, "Bochs")?;
     for kind in chosen {
-        let start = Instant::now();
-        let outcome = one(cx, &bochs.join("bochs"), *kind);
-        if cx.interrupted() {
-            bail!("stopped");
-        }
-        let told = match &outcome {
-            Ok(told) => told.clone(),
-            Err(error) => plain(error),
-        };
-        println!("{}\n      {told}", tally.line(outcome.is_ok(), kind.name, start.elapsed()));
-        summary += Summary::one(kind.name, outcome.is_ok());
+        summary += tally.play(cx, kind.name, || one(cx, &bochs.join("bochs"), *kind))?;
     }
     Ok(summary)
 }
@@ -200,13 +187,7 @@ fn machine(folder: &Path, cpus: u32) -> String {
 
 /// What is to be told of what was said.
 fn judge(kind: Kind, said: &str) -> Result<String> {
-    let mut rest = said;
-    for text in kind.says {
-        let Some((_, after)) = rest.split_once(text) else {
-            bail!("it didn't say \"{text}\"; the console's end: {}", tail(said));
-        };
-        rest = after;
-    }
+    says(said, kind.says)?;
     if let Some(failed) = said.lines().find(|line| line.starts_with("FAIL")) {
         bail!("{failed}; the console's end: {}", tail(said));
     }

@@ -6,23 +6,24 @@
 //! hypervisor's among them; one that came while the hypervisor ran had one, and every second one
 //! more at the most. What interrupts there are is a matter of time, so that counts are judged by
 //! what the hypervisor says it had. With an NVMe controller that the hypervisor gave it, the
-//! innermost guest read what it had written; with a virtual function of a network controller all its
-//! echoes were answered; and no access to either's registers had an exit of anybody.
+//! innermost guest read what it had written; with a virtual function of a network controller all
+//! its echoes were answered; and no access to either's registers had an exit of anybody.
 
 use super::{
-    alone::tail,
+    alone::{says, tail},
     inner_linux::{self, Device, Given, Heard, Idle, Window},
     names::named,
     tally::Tally,
 };
 use crate::summary::Summary;
 use anyhow::{Result, bail};
-use exitless::{context::Context, say::plain};
+use exitless::context::Context;
 use ledger::{Counters, Reason};
-use std::time::Instant;
 
-/// Their names, and what the innermost guest has.
-const CASES: [(&str, Option<Device>); 3] = [
+/// A case: its name, and what the innermost guest has.
+pub type Kind = (&'static str, Option<Device>);
+
+const CASES: [Kind; 3] = [
     ("nesting/linux-kvm", None),
     ("nesting/linux-nvme", Some(Device::Nvme)),
     ("nesting/linux-function", Some(Device::Function)),
@@ -42,30 +43,19 @@ const TIMES: u64 = 1000;
 const FILLED_EACH: f64 = 0.01;
 
 /// Those that are chosen by a part of their name, or with all; a quick test has none.
-pub fn chosen(quick: bool, only: Option<&str>) -> Vec<&'static str> {
-    let is_chosen = |name: &&str| only.map_or(!quick, |text| named(name, text));
-    CASES.into_iter().map(|(name, _)| name).filter(is_chosen).collect()
+pub fn chosen(quick: bool, only: Option<&str>) -> Vec<Kind> {
+    let is_chosen = |(name, _): &Kind| only.map_or(!quick, |text| named(name, text));
+    CASES.into_iter().filter(is_chosen).collect()
 }
 
 /// Runs them.
-pub fn run(cx: &Context, names: &[&'static str], tally: &Tally) -> Result<Summary> {
+pub fn run(cx: &Context, chosen: &[Kind], tally: &Tally) -> Result<Summary> {
     let mut summary = Summary::default();
-    if !names.is_empty() {
+    if !chosen.is_empty() {
         inner_linux::prepare(cx)?;
     }
-    for &name in names {
-        let start = Instant::now();
-        let given = CASES.iter().find(|(known, _)| *known == name).and_then(|(_, device)| *device);
-        let outcome = one(cx, given);
-        if cx.interrupted() {
-            bail!("stopped");
-        }
-        let told = match &outcome {
-            Ok(told) => told.clone(),
-            Err(error) => plain(error),
-        };
-        println!("{}\n      {told}", tally.line(outcome.is_ok(), name, start.elapsed()));
-        summary += Summary::one(name, outcome.is_ok());
+    for &(name, device) in chosen {
+        summary += tally.play(cx, name, || one(cx, device))?;
     }
     Ok(summary)
 }
@@ -83,18 +73,12 @@ fn one(cx: &Context, device: Option<Device>) -> Result<String> {
     if !heard.console.contains(says) {
         bail!("\"{says}\" isn't said; the console's end: {}", tail(&heard.console));
     }
-    Ok(format!("{told}; {what}: {}", judge_uses(&heard.reads()?)?))
+    Ok(format!("{told}; {what}: {}", judge_uses(&heard.window()?)?))
 }
 
 fn judge(heard: &Heard) -> Result<String> {
     let Heard { console, counters, interrupts } = heard;
-    let mut rest = console.as_str();
-    for text in SAYS {
-        let Some((_, after)) = rest.split_once(text) else {
-            bail!("it didn't say \"{text}\"; the console's end: {}", tail(console));
-        };
-        rest = after;
-    }
+    says(console, &SAYS)?;
     let of = |reason| Counters::of(counters, reason);
     let (told, runs) = (of(Reason::NestedReflected), of(Reason::Nesting));
     let (own, reads) = (of(Reason::HostInterrupt), of(Reason::MsrRead));
@@ -121,8 +105,8 @@ fn judge(heard: &Heard) -> Result<String> {
 fn judge_uses(window: &Window) -> Result<String> {
     let (registers, filled) = (window.by_kvm("mmio_exits"), window.of_reason(Reason::NestedFill));
     let outside = window.of_reason(Reason::NestedPageFault) + window.of_reason(Reason::MsixTable);
-    if window.interrupts < window.reads / 2.0 {
-        bail!("{} interrupts for {} uses of the device", window.interrupts, window.reads);
+    if window.interrupts < window.uses / 2.0 {
+        bail!("{} interrupts for {} uses of the device", window.interrupts, window.uses);
     }
     if registers != 0.0 || outside != 0.0 || filled.is_nan() || filled > FILLED_EACH {
         bail!(
@@ -180,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_read_that_exits_for_registers_fails() {
-        let mut window = Window { reads: 800.0, interrupts: 800.0, ..Window::default() };
+        let mut window = Window { uses: 800.0, interrupts: 800.0, ..Window::default() };
         window.exits = vec![0.0; 64];
         window.exits[Reason::NestedReflected as usize] = 2400.0;
         assert!(judge_uses(&window).is_err(), "KVM says nothing");

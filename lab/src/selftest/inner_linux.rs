@@ -34,7 +34,7 @@ pub struct Heard {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Window {
     /// Reads of 4 KiB, or echoes.
-    pub reads: f64,
+    pub uses: f64,
     /// The device's interrupts, as the innermost guest counts them.
     pub interrupts: f64,
     /// Its timer's.
@@ -126,7 +126,7 @@ pub fn boot(cx: &Context, given: Option<Given>) -> Result<Heard> {
             Device::Function => "nic0.vf0".parse()?,
         }];
         vm.iommu = GuestIommu::Virtio;
-        vm.cmdline += &format!(" exitless.reads={times} exitless.idle={}", idle.label());
+        vm.cmdline += &format!(" exitless.uses={times} exitless.idle={}", idle.label());
     }
     let (report, console) = alone::hear(cx, vm, disks, PATIENCE)?;
     let vm = report.vms.first().context("there is a VM")?;
@@ -148,9 +148,9 @@ fn interrupts(console: &str) -> Result<u64> {
 }
 
 impl Heard {
-    /// What the innermost guest's reads took: its long window without what its short one had, so
+    /// What its uses of the device took: its long window without what its short one had, so
     /// that what comes with a window is in neither.
-    pub fn reads(&self) -> Result<Window> {
+    pub fn window(&self) -> Result<Window> {
         let of = |name: &str| {
             let mark = format!("{WINDOW}name={name} ");
             let line = self.console.lines().find_map(|line| Some(line.split_once(&mark)?.1));
@@ -167,7 +167,7 @@ impl Window {
         let mut window = Window::default();
         for (key, value) in line.split_whitespace().filter_map(|word| word.split_once('=')) {
             match key {
-                "reads" => window.reads = number(value)?,
+                "uses" => window.uses = number(value)?,
                 "interrupts" => window.interrupts = number(value)?,
                 "ticks" => window.ticks = number(value)?,
                 "exits" => window.exits = value.split(',').map(number).collect::<Result<_>>()?,
@@ -182,7 +182,7 @@ impl Window {
     }
 
     fn less(mut self, short: &Window) -> Self {
-        self.reads -= short.reads;
+        self.uses -= short.uses;
         self.interrupts -= short.interrupts;
         self.ticks -= short.ticks;
         self.exits.iter_mut().zip(&short.exits).for_each(|(n, less)| *n -= less);
@@ -194,17 +194,17 @@ impl Window {
 
     /// For each read: the host's exits for this reason.
     pub fn of_reason(&self, reason: ledger::Reason) -> f64 {
-        self.exits.get(reason as usize).copied().unwrap_or(0.0) / self.reads
+        self.exits.get(reason as usize).copied().unwrap_or(0.0) / self.uses
     }
 
     /// The same, all of them.
     pub fn all(&self) -> f64 {
-        self.exits.iter().sum::<f64>() / self.reads
+        self.exits.iter().sum::<f64>() / self.uses
     }
 
     /// The same of what KVM counts by this name.
     pub fn by_kvm(&self, name: &str) -> f64 {
-        self.kvm.get(name).copied().unwrap_or(f64::NAN) / self.reads
+        self.kvm.get(name).copied().unwrap_or(f64::NAN) / self.uses
     }
 }
 
@@ -219,11 +219,11 @@ mod tests {
 
     #[test]
     fn what_comes_with_a_window_is_in_neither() {
-        let console = "@exitless window name=warm reads=1 interrupts=9 kvm_exits=9 exits=9,9\n\
-             @exitless window name=short reads=100 interrupts=100 ticks=10 kvm_exits=430 kvm_mmio_exits=0 exits=7,30\n\
-             [1.0] @exitless window name=long reads=500 interrupts=501 ticks=30 kvm_exits=1630 kvm_mmio_exits=4 exits=7,1030 exits0=7,1030\r\n";
-        let window = heard(console).reads().unwrap();
-        assert_eq!((window.reads, window.interrupts, window.ticks), (400.0, 401.0, 20.0));
+        let console = "@exitless window name=warm uses=1 interrupts=9 kvm_exits=9 exits=9,9\n\
+             @exitless window name=short uses=100 interrupts=100 ticks=10 kvm_exits=430 kvm_mmio_exits=0 exits=7,30\n\
+             [1.0] @exitless window name=long uses=500 interrupts=501 ticks=30 kvm_exits=1630 kvm_mmio_exits=4 exits=7,1030 exits0=7,1030\r\n";
+        let window = heard(console).window().unwrap();
+        assert_eq!((window.uses, window.interrupts, window.ticks), (400.0, 401.0, 20.0));
         assert_eq!(window.of_reason(Reason::DeviceEoi), 2.5);
         assert_eq!((window.all(), window.of_reason(Reason::Other)), (2.5, 0.0));
         assert_eq!((window.by_kvm("exits"), window.by_kvm("mmio_exits")), (3.0, 0.01));
@@ -232,10 +232,9 @@ mod tests {
 
     #[test]
     fn what_is_no_window_is_an_error() {
-        for console in
-            ["", "@exitless window name=long reads=x\n@exitless window name=short reads=1"]
+        for console in ["", "@exitless window name=long uses=x\n@exitless window name=short uses=1"]
         {
-            assert!(heard(console).reads().is_err(), "{console}");
+            assert!(heard(console).window().is_err(), "{console}");
         }
     }
 

@@ -130,7 +130,7 @@ struct Chosen {
     cases: Vec<Case>,
     kernels: Vec<(&'static str, table::Shape)>,
     /// Linux as a hypervisor.
-    hypervisors: Vec<&'static str>,
+    hypervisors: Vec<hypervisor::Kind>,
     stock: Vec<stock::Kind>,
     /// The daemon with a controller of its own.
     vfio: bool,
@@ -166,7 +166,7 @@ impl Chosen {
     fn names(&self) -> Vec<String> {
         let cases = self.cases.iter().map(|case| case.name.clone());
         let kernels = self.kernels.iter().map(|(kernel, shape)| table::name(kernel, *shape));
-        let hypervisors = self.hypervisors.iter().map(|&name| name.to_owned());
+        let hypervisors = self.hypervisors.iter().map(|(name, _)| (*name).to_owned());
         cases
             .chain(kernels)
             .chain(hypervisors)

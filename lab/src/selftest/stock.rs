@@ -21,7 +21,6 @@ use anyhow::{Context as _, Result, bail};
 use exitless::{
     context::Context,
     recipe,
-    say::plain,
     session::{self, Ended, Framing, Seen, Setup},
     stream::Piece,
 };
@@ -33,7 +32,7 @@ use std::{
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::Command,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// Two boots, and rounds of fio, on a slow machine.
@@ -129,17 +128,7 @@ pub fn run(cx: &Context, chosen: &[Kind], tally: &Tally) -> Result<Summary> {
     recipe::make(&cx.root.join("guests/linux/disk/build"), &guest, "guest")?;
     let program = server::build(cx, "exitless-io")?;
     for kind in chosen {
-        let start = Instant::now();
-        let outcome = one(cx, *kind, &guest, &program);
-        if cx.interrupted() {
-            bail!("stopped");
-        }
-        let told = match &outcome {
-            Ok(told) => told.clone(),
-            Err(error) => plain(error),
-        };
-        println!("{}\n      {told}", tally.line(outcome.is_ok(), kind.name, start.elapsed()));
-        summary += Summary::one(kind.name, outcome.is_ok());
+        summary += tally.play(cx, kind.name, || one(cx, *kind, &guest, &program))?;
     }
     Ok(summary)
 }

@@ -2,9 +2,12 @@
 //!
 //! Guarantees: each case that ends has the next number, in whichever order they end.
 
+use crate::summary::Summary;
+use anyhow::{Result, bail};
+use exitless::{context::Context, say::plain};
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Counts cases as they end.
@@ -17,6 +20,25 @@ impl Tally {
     /// Of so many.
     pub fn new(all: usize) -> Tally {
         Tally { ended: AtomicUsize::new(0), all }
+    }
+
+    /// Runs a case to its end and prints how it went: what it has to tell, or what was wrong, which
+    /// is an error of the case and not of this. It fails only where the whole test is stopped.
+    pub fn play(
+        &self,
+        cx: &Context,
+        name: &str,
+        case: impl FnOnce() -> Result<String>,
+    ) -> Result<Summary> {
+        let start = Instant::now();
+        let outcome = case();
+        if cx.interrupted() {
+            bail!("stopped");
+        }
+        let passed = outcome.is_ok();
+        let told = outcome.unwrap_or_else(plain);
+        println!("{}\n      {told}", self.line(passed, name, start.elapsed()));
+        Ok(Summary::one(name, passed))
     }
 
     /// One more has ended: its line.

@@ -6,7 +6,11 @@
 //! after the daemon was killed while it served; the bytes around the disk's part are what they
 //! were.
 
-use super::{alone::tail, names::named, tally::Tally};
+use super::{
+    alone::{says, tail},
+    names::named,
+    tally::Tally,
+};
 use crate::{cmdline::LINUX, server, summary::Summary};
 use anyhow::{Context as _, Result, bail};
 use exitless::{
@@ -14,17 +18,10 @@ use exitless::{
     helper,
     options::file_option,
     recipe,
-    say::plain,
     session::{self, Ended, Framing, Seen, Setup},
     stream::Piece,
 };
-use std::{
-    fs,
-    ops::ControlFlow,
-    path::Path,
-    process::Command,
-    time::{Duration, Instant},
-};
+use std::{fs, ops::ControlFlow, path::Path, process::Command, time::Duration};
 
 /// What it is called.
 pub const NAME: &str = "daemon/vfio";
@@ -59,22 +56,13 @@ pub fn run(cx: &Context, tally: &Tally) -> Result<Summary> {
     let guest = cx.root.join("build/guest-vfio");
     recipe::make(&cx.root.join("guests/linux/vfio/build"), &guest, "guest")?;
     let programs = [server::packed(cx)?, server::packed_load(cx)?];
-    let start = Instant::now();
     let folder = tempfile::tempdir().context("no directory for temporary files")?;
     let initrd = folder.path().join("initrd.img");
     let mut join = Command::new(cx.root.join("guests/linux/vfio/join"));
     join.arg(&guest).arg(&initrd).args(&programs);
     helper::run(&mut join, "the guest's initramfs", cx)?;
-    let outcome = boot(cx, &guest.join("vmlinuz"), &initrd, &folder.path().join("disk.img"));
-    if cx.interrupted() {
-        bail!("stopped");
-    }
-    let told = match &outcome {
-        Ok(told) => told.clone(),
-        Err(error) => plain(error),
-    };
-    println!("{}\n      {told}", tally.line(outcome.is_ok(), NAME, start.elapsed()));
-    Ok(Summary::one(NAME, outcome.is_ok()))
+    let (kernel, disk) = (guest.join("vmlinuz"), folder.path().join("disk.img"));
+    tally.play(cx, NAME, || boot(cx, &kernel, &initrd, &disk))
 }
 
 /// Boots it, and gives what is to be told; an error is what was wrong.
@@ -106,13 +94,7 @@ fn boot(cx: &Context, kernel: &Path, initrd: &Path, disk: &Path) -> Result<Strin
 }
 
 fn judge(console: &str) -> Result<String> {
-    let mut rest = console;
-    for text in SAYS {
-        let Some((_, after)) = rest.split_once(text) else {
-            bail!("it didn't say \"{text}\"; the console's end: {}", tail(console));
-        };
-        rest = after;
-    }
+    says(console, &SAYS)?;
     let idle = console.split_once("@exitless idle ticks=").map_or("", |(_, said)| said);
     let idle = idle.lines().next().unwrap_or_default().trim();
     if !idle.parse().is_ok_and(|ticks: u64| ticks <= IDLE) {

@@ -31,7 +31,8 @@ pub struct Round {
     same: usize,
     /// VMs of which one fell behind, by bits; others may have the same one.
     fell: u64,
-    /// The key of the first of those that aren't here, and its VM; and of the first of another VM's.
+    /// The key of the first of those that aren't here, and its VM; the key of the first of another
+    /// VM's.
     first: Key,
     vm: usize,
     second: Key,

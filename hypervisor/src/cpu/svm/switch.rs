@@ -6,13 +6,13 @@ use core::sync::atomic::AtomicU32;
 use svm::{GeneralRegisters, Vmcb};
 
 /// All of a switch. `own`: the control block in RAX at first; `keep`: what is pushed beside the two
-/// registers that can't be named as clobbered, the host's control block and `registers`; `run`: from
-/// VMLOAD to VMSAVE, with that popped again; then how RSI goes in. What `run` can't do without is in
-/// [`switch`].
+/// registers that can't be named as clobbered, the host's control block and `registers`; `run`:
+/// from VMLOAD to VMSAVE, with that popped again; then how RSI goes in. What `run` can't do without
+/// is in [`switch`].
 ///
 /// STI before VMRUN: with V_INTR_MASKING it is the host's IF that lets a physical interrupt exit
-/// (APM vol. 2, 15.21.1); GIF holds everything back meanwhile. STGI comes when GS, TR and IF are the
-/// host's: what was held is taken right behind it.
+/// (APM vol. 2, 15.21.1); GIF holds everything back meanwhile. STGI comes when GS, TR and IF are
+/// the host's: what was held is taken right behind it.
 macro_rules! switch {
     (
         ($registers:expr, $own:expr, $host:expr, $requests:expr),

@@ -75,7 +75,7 @@ fn reads(heard: &Heard) -> Result<Window> {
     if !heard.console.contains(VERIFIED) {
         bail!("the innermost guest didn't read what it had written: \"{VERIFIED}\" isn't said");
     }
-    heard.reads()
+    heard.window()
 }
 
 impl Column {
@@ -83,9 +83,9 @@ impl Column {
         let reasons = Reason::ALL.iter().map(|reason| (reason.label(), window.of_reason(*reason)));
         Column {
             idle: idle.label(),
-            reads: window.reads,
-            interrupts: window.interrupts / window.reads,
-            ticks: window.ticks / window.reads,
+            reads: window.uses,
+            interrupts: window.interrupts / window.uses,
+            ticks: window.ticks / window.uses,
             told: window.of_reason(Reason::NestedReflected),
             exits: window.all(),
             by_reason: reasons.filter(|(_, n)| *n > 0.0).collect(),
@@ -100,9 +100,9 @@ fn table(columns: &[(Idle, Window)]) -> Table {
         columns.iter().map(|(_, window)| f(window)).collect()
     };
     table.section(Source::Measured, "");
-    table.line("reads, after 4 MiB written and compared", all(&|w| whole(w.reads)));
-    table.line("L2's device interrupts per read", all(&|w| two(w.interrupts / w.reads)));
-    table.line("L2's timer interrupts per read", all(&|w| two(w.ticks / w.reads)));
+    table.line("reads, after 4 MiB written and compared", all(&|w| whole(w.uses)));
+    table.line("L2's device interrupts per read", all(&|w| two(w.interrupts / w.uses)));
+    table.line("L2's timer interrupts per read", all(&|w| two(w.ticks / w.uses)));
     table.line("exits of L2 per read that KVM is told", all(&|w| two(w.by_kvm("exits"))));
     for (name, label) in KVM {
         table.part(label, all(&|w| two(w.by_kvm(name))));
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     fn window(mmio: f64) -> Window {
-        let mut window = Window { reads: 100.0, interrupts: 100.0, ..Window::default() };
+        let mut window = Window { uses: 100.0, interrupts: 100.0, ..Window::default() };
         window.exits = vec![0.0; Reason::COUNT];
         window.exits[Reason::Nesting as usize] = 600.0;
         window.exits[Reason::NestedReflected as usize] = 300.0;

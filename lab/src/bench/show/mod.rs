@@ -189,17 +189,23 @@ pub fn number(n: f64) -> String {
 
 /// Two digits after the point.
 pub fn two(n: f64) -> String {
-    format!("{n:.2}")
+    unsigned(format!("{n:.2}"))
 }
 
 /// Three digits after the point.
 pub fn three(n: f64) -> String {
-    format!("{n:.3}")
+    unsigned(format!("{n:.3}"))
+}
+
+/// A difference that rounds to nothing has no sign.
+fn unsigned(shown: String) -> String {
+    let is_nothing = shown.starts_with('-') && !shown.bytes().any(|b| matches!(b, b'1'..=b'9'));
+    if is_nothing { shown[1..].to_owned() } else { shown }
 }
 
 /// A whole number.
 pub fn whole(n: f64) -> String {
-    if n < 0.0 {
+    if n.round() < 0.0 {
         format!("-{}", thousands((-n).round() as u64))
     } else {
         thousands(n.round() as u64)
@@ -219,6 +225,7 @@ mod tests {
     fn numbers_have_the_digits_they_deserve() {
         let said = [0.0, 0.123, 12.34, 123.4, 1_234.5, -1_234.5, f64::NAN].map(number);
         assert_eq!(said, ["0.00", "0.12", "12.3", "123", "1,235", "-1,235", "-"]);
-        assert_eq!([whole(-12.4), whole(1_234.4)], ["-12", "1,234"]);
+        assert_eq!([whole(-12.4), whole(1_234.4), whole(-0.4)], ["-12", "1,234", "0"]);
+        assert_eq!([two(-0.004), two(-0.006), three(-0.000_4)], ["0.00", "-0.01", "0.000"]);
     }
 }

@@ -1,8 +1,8 @@
 //! The same exits at one level and at two: windows for the counting plugin around this kernel's own
 //! instructions that exit, and around its guest's, each told to this kernel.
 //!
-//! Turtles' micro-benchmarks (Ben-Yehuda et al., OSDI 2010, section 5). `lab/src/bench/nested` knows
-//! the windows, their order and how often each is done.
+//! Turtles' micro-benchmarks (Ben-Yehuda et al., OSDI 2010, section 5). `lab/src/bench/nested`
+//! knows the windows, their order and how often each is done.
 
 use super::block::{Guest, exit};
 use super::paging::{self, PAGES};

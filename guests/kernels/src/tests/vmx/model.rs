@@ -2,8 +2,8 @@
 //! is about, alone and in random pairs, in each kind of start.
 //!
 //! Guarantees: no instruction of a guest is executed, for the preemption timer is 0; where it
-//! isn't, the guest is at a VMCALL. Left out is what the model doesn't look at, by its own word, and what
-//! of the host's state could be loaded.
+//! isn't, the guest is at a VMCALL. Left out is what the model doesn't look at, by its own word,
+//! and what of the host's state could be loaded.
 
 use super::structure::{Came, Current, long};
 use crate::console::{check, println};
