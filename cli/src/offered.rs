@@ -9,7 +9,7 @@
 
 use crate::{machine, recording, report::Report, table::Table};
 use anyhow::Result;
-use plan::{DeviceName, Escaped, Plan, Size, WithoutRemapping};
+use plan::{DeviceName, Escaped, Owner, Plan, Size, WithoutRemapping};
 use proto::offer::{Address, Function, Offer};
 use std::path::Path;
 
@@ -95,9 +95,12 @@ impl Offered {
         let trusts = plan.host.without_remapping == WithoutRemapping::TrustEveryGuest;
         for offer in &self.report.offers {
             match offer {
-                Offer::Missing(why) if trusts && why.starts_with(NO_REMAPPING) => {
+                Offer::NoDevices(why) if trusts && why.starts_with(NO_REMAPPING) => {
                     wrong.extend(shared_core(plan));
                 }
+                Offer::NoDevices(why) => wrong.extend(plan.any_device().map(|(owner, device)| {
+                    format!("{owner} is to have {device}, but {}", Escaped(why))
+                })),
                 Offer::Missing(_) => wrong.push(format!("{}", Escaped(&offer.to_string()))),
                 Offer::Cores { ready, .. } => cores(plan, ready, offer, &mut wrong),
                 _ => {}
@@ -162,7 +165,7 @@ impl Offered {
     /// functions then says nothing of a plan that puts up with that.
     fn is_unserved(&self) -> bool {
         let is =
-            |offer: &Offer| matches!(offer, Offer::Missing(why) if why.starts_with(NO_REMAPPING));
+            |offer: &Offer| matches!(offer, Offer::NoDevices(why) if why.starts_with(NO_REMAPPING));
         let on = |offer: &Offer| matches!(offer, Offer::Iommu { .. });
         self.report.offers.iter().any(is) && !self.report.offers.iter().any(on)
     }
@@ -174,14 +177,8 @@ impl Offered {
     }
 
     fn devices<F>(&self, plan: &Plan<F>, wrong: &mut Vec<String>) {
-        let mut taken: Vec<(&Function, String)> = Vec::new();
-        let of_vms = plan.vms.iter().flat_map(|vm| {
-            vm.devices.iter().map(move |device| (format!("VM {:?}", vm.name), *device))
-        });
-        // Those that disks are cut from, and switches' uplinks.
-        let kept = plan.part_devices().chain(plan.uplinks().map(|(device, _)| device));
-        let of_host = kept.map(|device| ("the host".to_owned(), device));
-        for (owner, name) in of_vms.chain(of_host) {
+        let mut taken: Vec<(&Function, Owner)> = Vec::new();
+        for (owner, name) in plan.devices() {
             let said = format!("{owner}: device {name}");
             let Some(f) = self.find(&name) else {
                 wrong.push(format!("{said} isn't in the machine"));
@@ -396,7 +393,7 @@ mod tests {
     /// What a machine without interrupt remapping tells: no IOMMU is on.
     fn without_remapping() -> Offered {
         let why = format!("{NO_REMAPPING} (DMAR flag INTR_REMAP is clear): without it …");
-        let mut offers = [vec![Offer::Missing(why)], whole()].concat();
+        let mut offers = [vec![Offer::NoDevices(why)], whole()].concat();
         for offer in &mut offers {
             if let Offer::Function(f @ Function { refused: None, .. }) = offer {
                 f.refused = Some(format!("{NOT_SERVED}and can't be confined to the VM's memory"));
@@ -411,7 +408,7 @@ mod tests {
         let mut plan = Plan::new(vec![vm("a", 1, &["nvme0"])]);
         let refused = offered.lacks(&plan, 0);
         assert!(
-            refused.len() == 1 && refused[0].starts_with("no VM can run here: "),
+            refused.len() == 1 && refused[0].starts_with("VM \"a\" is to have nvme0, but the IO"),
             "{refused:?}"
         );
         plan.host.without_remapping = WithoutRemapping::TrustEveryGuest;
@@ -424,6 +421,18 @@ mod tests {
         plan.vms = vec![vm("a", 1, &[]), vm("b", 1, &[])];
         let said = "core 1 is to be shared, and the IOMMU has no interrupt remapping: give each vCPU a core of its own";
         assert_eq!(offered.lacks(&plan, 0), [said]);
+    }
+
+    #[test]
+    fn a_plan_without_devices_needs_no_iommu() {
+        let offers = vec![Offer::NoDevices("the machine has no usable IOMMU".into())];
+        let offered = offered(&[offers, whole()].concat());
+        let mut plan = Plan::new(vec![vm("a", 1, &[])]);
+        assert_eq!(offered.lacks(&plan, 0), [""; 0]);
+        plan.vms[0].devices = vec!["nvme0".parse().unwrap()];
+        let said = "VM \"a\" is to have nvme0, but the machine has no usable IOMMU";
+        assert_eq!(offered.lacks(&plan, 0), [said]);
+        assert!(offered.shown().contains("no VM can have a device here: the machine has no"));
     }
 
     /// It would be refused by a sentence that isn't known for what it is.

@@ -121,7 +121,13 @@ const ESCAPED: &str = "\\u{";
 
 /// Whether a line of the log tells a part of the inventory.
 fn is_part(line: &str) -> bool {
-    let words = ["processor: ", "cores for guests: ", "IOMMU: ", "no VM can run here: "];
+    let words = [
+        "processor: ",
+        "cores for guests: ",
+        "IOMMU: ",
+        "no VM can run here: ",
+        "no VM can have a device here: ",
+    ];
     if words.iter().any(|word| line.starts_with(word)) || line == Offer::Complete.to_string() {
         return true;
     }

@@ -14,19 +14,18 @@ pub mod pool;
 use crate::pci::{msi, sriov};
 pub use access::write_back;
 use access::{Frames, Mmio};
-use acpi::Machine;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use core::ops::Range;
-use found::{Found, FoundUnit, Reserved};
+pub use found::{Found, find};
+use found::{FoundUnit, Reserved};
 use iommu::audit::{self, Cursor, Entry, Finding};
 use iommu::{
     Bdf, Delivery, Domain, DomainId, Error, Fault, InterruptRoute, Message, Remapping, Vendor,
 };
 use paging::{AmdV1, Dma, Format, PageSize, VtdSecondLevel};
-use plan::WithoutRemapping;
 use spin::Once;
 use spin::mutex::TicketMutex as Mutex;
 
@@ -48,12 +47,12 @@ struct Served {
 static UNITS: Once<Vec<Served>> = Once::new();
 static RESERVED: Once<Vec<Reserved>> = Once::new();
 
-/// Switches on every unit of the machine; from then on devices reach nothing that a VM hasn't been
-/// given, and raise nothing, unless the machine can't remap interrupts and the plan makes do
-/// `without`. The error is a sentence.
+/// Switches on every unit that was found; from then on devices reach nothing that a VM hasn't been
+/// given, and raise nothing, unless the machine can't remap interrupts and the plan makes do without.
+/// The error is a sentence.
 #[cold]
-pub fn enable(machine: &Machine, without: WithoutRemapping) -> Result<(), String> {
-    let Found { units, reserved, remapping } = found::find(machine, without)?;
+pub fn enable(found: Found) -> Result<(), String> {
+    let Found { units, reserved, remapping } = found;
     let mut served = Vec::new();
     for found in units {
         let base = found.base;
@@ -186,6 +185,11 @@ fn caches_absence(device: Bdf) -> bool {
     with(device, |u, _| u.caches_absence()).unwrap_or(false)
 }
 
+/// Whether any was switched on. If not, nobody has a device, and all are silent.
+pub fn is_on() -> bool {
+    !units().is_empty()
+}
+
 /// Whether interrupts of devices go by their entries. If not, by what the devices send.
 pub fn remaps() -> bool {
     every(|unit| unit.remapping() == Remapping::On)
@@ -239,9 +243,9 @@ pub fn send_faults(destination: u32, delivery: Delivery) {
         match (unit.lock().send_faults(destination, delivery), found.function) {
             (Ok(None), _) => {}
             (Ok(Some(message)), Some((pci, bdf))) => msi::program_own(&pci, bdf, message),
-            (Ok(Some(_)), None) => log::warn!(
-                "the IOMMU at {base:#x} can't tell of faults: configuration space isn't in memory"
-            ),
+            (Ok(Some(_)), None) => {
+                log::warn!("the IOMMU at {base:#x} can't tell of faults: it is no PCI function");
+            }
             (Err(why), _) => log::warn!("the IOMMU at {base:#x} can't tell of faults: {why}"),
         }
     }

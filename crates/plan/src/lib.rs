@@ -35,6 +35,7 @@ mod moving;
 #[cfg(any(test, feature = "file"))]
 mod nearest;
 mod network;
+mod owned;
 mod part;
 mod place;
 mod problem;
@@ -57,6 +58,7 @@ pub use moving::{LATENCIES, Moving, MovingProblem};
 #[cfg(any(test, feature = "file"))]
 pub use nearest::nearest;
 pub use network::{Mac, MacError, Network, Shared};
+pub use owned::Owner;
 pub use part::{MAX_PARTS, PART_ALIGNMENT, Part, PartProblem};
 pub use place::Place;
 pub use problem::{Error, Problem};

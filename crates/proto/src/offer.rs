@@ -38,6 +38,8 @@ pub enum Offer {
     Function(Function),
     /// Why no VM can run here: a sentence.
     Missing(String),
+    /// Why no VM can have a device here: a part of a sentence.
+    NoDevices(String),
     /// Everything was told.
     Complete,
 }
@@ -100,6 +102,7 @@ impl fmt::Display for Offer {
             }
             Offer::Function(function) => function.fmt(f),
             Offer::Missing(why) => write!(f, "no VM can run here: {why}"),
+            Offer::NoDevices(why) => write!(f, "no VM can have a device here: {why}"),
             Offer::Complete => f.write_str(
                 "no plan was loaded, so this is all; `exitless image vm.toml` packs one",
             ),

@@ -6,6 +6,7 @@ use core::arch::asm;
 
 const VERSION: u32 = 0x803;
 const TPR: u32 = 0x808;
+const PPR: u32 = 0x80A;
 const EOI: u32 = 0x80B;
 const SVR: u32 = 0x80F;
 const ISR: u32 = 0x810;
@@ -175,6 +176,15 @@ pub fn is_any_requested() -> bool {
 #[inline]
 pub fn requested(index: u8) -> u32 {
     read(IRR + u32::from(index & 7)) as u32
+}
+
+/// Is a vector pending that the priorities let in? Whether the CPU does is its flags' affair.
+pub fn is_any_let_in() -> bool {
+    let pending = (0..8u8).rev().map(|index| (index, requested(index))).find(|word| word.1 != 0);
+    pending.is_some_and(|(index, word)| {
+        let highest = index << 5 | word.ilog2() as u8;
+        delivery::class(highest) > delivery::class(read(PPR) as u8)
+    })
 }
 
 /// The task priority.

@@ -37,8 +37,9 @@ pub fn tell(machine: &Machine) -> ! {
         missing("core 0 is the host's, and there is no other that starts");
     }
     offer(Offer::Cores { ready, silent: cores(false) });
-    if let Err(why) = iommu::enable(machine, WithoutRemapping::Refuse) {
-        missing(&why);
+    match iommu::find(machine, WithoutRemapping::Refuse) {
+        Ok(found) => iommu::enable(found).unwrap_or_else(|why| missing(&why)),
+        Err(why) => offer(Offer::NoDevices(why)),
     }
     for (kind, base) in iommu::names() {
         offer(Offer::Iommu { kind: kind.into(), base, remaps: iommu::remaps() });
@@ -52,7 +53,8 @@ pub fn tell(machine: &Machine) -> ! {
 }
 
 fn functions(machine: &Machine) -> Result<Vec<proto::offer::Function>, String> {
-    let pci = Pci::new(machine).ok_or(Pci::NONE)?;
+    let pci = Pci::new(machine);
+    pci.lack().into_iter().for_each(|why| offer(Offer::NoDevices(why.into())));
     Ok(Assignment::new(pci, &Plan::new(Vec::new()))?.offers())
 }
 

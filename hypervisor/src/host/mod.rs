@@ -14,13 +14,15 @@ pub mod plant;
 use crate::cpu::svm;
 use crate::cpu::{self, rdtsc};
 use crate::panic::finish;
-use crate::pci::sriov;
+use crate::pci::{Pci, sriov};
 use crate::refusal::refuse;
 use crate::sched::clock::{self, Alarmed};
+use crate::vm::build::lacking;
 use crate::vm::core_sharing::cores;
 use crate::vm::{build, life};
 use crate::{console, interrupts, iommu, sidecore, watchdog};
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use audit::Audit;
 use core::ops::ControlFlow;
 use delivery::VectorSet;
@@ -41,8 +43,13 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
     }
     let image = build::image(image).unwrap_or_else(|reason| refuse(reason));
     outputs::show(&image.plan);
-    let without = image.plan.host.without_remapping;
-    iommu::enable(machine, without).unwrap_or_else(|reason| refuse(reason));
+    let found = iommu::find(machine, image.plan.host.without_remapping);
+    let no_unit = found.as_ref().err().map(|why| why.as_str());
+    let lacks: Vec<_> = Pci::new(machine).lack().into_iter().chain(no_unit).collect();
+    lacking::check(&image.plan, &lacks).unwrap_or_else(|reason| refuse(reason));
+    if let Ok(found) = found {
+        iommu::enable(found).unwrap_or_else(|reason| refuse(reason));
+    }
     let built = build::all(machine, &image).unwrap_or_else(|reason| refuse(reason));
     let build::Built { vms, alone, shared, sidecores, outlines, pages, slice, host } = built;
     let core = shared.first().map(|(core, _)| core.queue.apic_id);

@@ -86,7 +86,7 @@ fn use_named(machine: &acpi::Machine, named: &SerialPort, memory: &MemoryMap) ->
 /// Has the function decode its registers.
 fn decoded(machine: &acpi::Machine, named: SerialFunction) -> Option<Bdf> {
     let bdf = Bdf::new(named.bus, named.device, named.function)?.in_segment(named.segment.into());
-    let pci = Pci::new(machine)?;
+    let pci = Pci::new(machine);
     let command = pci.read16(bdf, COMMAND);
     pci.write16(bdf, COMMAND, command | COMMAND_IO | COMMAND_MEMORY);
     Some(bdf)
@@ -95,7 +95,7 @@ fn decoded(machine: &acpi::Machine, named: SerialFunction) -> Option<Bdf> {
 /// The first serial controller on PCI. One whose registers are in memory is left: nothing says how
 /// far apart they are.
 fn use_pci(machine: &acpi::Machine) {
-    let Some(pci) = Pci::new(machine) else { return };
+    let pci = Pci::new(machine);
     for function in pci.scan().iter().filter(|f| f.class >> 8 == SERIAL_CLASS) {
         let bar = pci.read32(function.bdf, BAR0);
         let Ok(base) = u16::try_from(bar & !3) else { continue };

@@ -32,7 +32,7 @@ pub struct FoundUnit {
     pub all: bool,
     pub named: Covered,
     pub firmware: Firmware,
-    /// The PCI function that it is, too, where that can be reached.
+    /// The PCI function that it is, too, if it is one.
     pub function: Option<(Pci, Bdf)>,
 }
 
@@ -62,7 +62,7 @@ pub struct Found {
     pub remapping: Remapping,
 }
 
-/// Finds them. The error is a sentence.
+/// Finds them, and changes nothing. The error is a part of a sentence.
 pub fn find(machine: &Machine, without: WithoutRemapping) -> Result<Found, String> {
     let pci = Pci::new(machine);
     match (&machine.dmar, &machine.ivrs) {
@@ -104,7 +104,7 @@ fn used_by_firmware(
     Reserved { segment, devices, why }
 }
 
-fn of_dmar(dmar: &Dmar, pci: Option<Pci>, without: WithoutRemapping) -> Result<Found, String> {
+fn of_dmar(dmar: &Dmar, pci: Pci, without: WithoutRemapping) -> Result<Found, String> {
     dmar.check_x2apic().map_err(|e| e.to_string())?;
     let remapping = match dmar.interrupt_remapping {
         true => Remapping::On,
@@ -116,7 +116,7 @@ fn of_dmar(dmar: &Dmar, pci: Option<Pci>, without: WithoutRemapping) -> Result<F
     let covered = |segment, scopes: &[Scope]| {
         Covered::of(scopes, |bridge| {
             let bridge = Bdf::from_requester_id(bridge).in_segment(segment);
-            Some(pci.as_ref()?.buses_behind(bridge))
+            Some(pci.buses_behind(bridge))
         })
     };
     let units = dmar.units.iter().map(|unit| {
@@ -139,12 +139,12 @@ fn of_dmar(dmar: &Dmar, pci: Option<Pci>, without: WithoutRemapping) -> Result<F
     Ok(Found { units, reserved: reserved.collect(), remapping })
 }
 
-fn of_ivrs(ivrs: &Ivrs, pci: Option<Pci>, without: WithoutRemapping) -> Result<Found, String> {
+fn of_ivrs(ivrs: &Ivrs, pci: Pci, without: WithoutRemapping) -> Result<Found, String> {
     ivrs.check_translation().map_err(|e| e.to_string())?;
     let mut remapping = Remapping::On;
     let mut reserved = Vec::new();
     let mut units = Vec::new();
-    let functions = pci.as_ref().map(Pci::scan).unwrap_or_default();
+    let functions = pci.scan();
     for unit in &ivrs.hardware {
         let base = unit.base;
         memory::map_mmio(base, AMD_REGISTERS);
@@ -172,7 +172,7 @@ fn of_ivrs(ivrs: &Ivrs, pci: Option<Pci>, without: WithoutRemapping) -> Result<F
             all: unit.include_all(),
             named,
             firmware: firmware(unit, aliases),
-            function: pci.map(|pci| (pci, function)),
+            function: Some((pci, function)),
         });
     }
     let memory = ivrs.memory.iter().map(|m| {

@@ -3,8 +3,8 @@
 //! Guarantees: a function that was given out is there, is an endpoint, is behind an IOMMU that
 //! tells it from all others, isn't used by firmware, and belongs to one VM; and it can be kept
 //! apart from those of every other VM and of the host. Doesn't keep a VM's functions apart from
-//! each other, nor from functions that nobody has, but those that no IOMMU serves: they neither
-//! reach memory nor send messages from here on. Boot only.
+//! each other, nor from functions that nobody has, but those that no IOMMU serves, which may be all
+//! of them: they neither reach memory nor send messages from here on. Boot only.
 
 use super::reset::Method;
 use super::room::Placed;
@@ -198,6 +198,9 @@ impl Assignment {
                 "is assigned twice: {} has it as {name}; a device can belong to one VM only",
                 shown(owner)
             ));
+        }
+        if let Some(why) = self.pci.lack() {
+            return Some(format!("can't be assigned: {why}"));
         }
         if !iommu::serves(bdf) {
             return Some("is behind no IOMMU and can't be confined to the VM's memory".into());

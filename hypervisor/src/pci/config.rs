@@ -1,9 +1,11 @@
-//! The machine's PCI functions: configuration space through ECAM, the scan, and the sizes
-//! of BARs.
+//! The machine's PCI functions: configuration space in memory (ECAM), else by ports, the scan, and
+//! the sizes of BARs.
 //!
 //! Guarantees that an access stays inside the ECAM windows that ACPI names. It doesn't
-//! guard against two cores on one function: a function belongs to one VM, and to its core.
+//! guard against two cores on one function: a function belongs to one VM, and to its core. By ports
+//! functions are found and silenced, and no more: nobody has one.
 
+use super::ports;
 use crate::memory;
 pub use ::pci::Found as Function;
 use ::pci::{CAPABILITY_EXPRESS, COMMAND, Config};
@@ -45,18 +47,21 @@ pub struct Bar {
 }
 
 impl Pci {
-    /// Why there is none: a sentence.
-    pub const NONE: &str = "the machine's ACPI tables have no MCFG: PCI configuration space in memory is needed (q35 has it, i440fx doesn't)";
+    /// Why nobody can have a device, where configuration space isn't in memory: a part of a
+    /// sentence.
+    pub fn lack(&self) -> Option<&'static str> {
+        self.ecams.is_empty().then_some("the machine's ACPI tables have no MCFG: PCI configuration space in memory is needed (q35 has it, i440fx doesn't)")
+    }
 
-    /// Maps configuration space, if it is in memory at all. Boot only.
-    pub fn new(machine: &Machine) -> Option<Self> {
+    /// Maps configuration space, if it is in memory. Boot only.
+    pub fn new(machine: &Machine) -> Self {
         let ecams = ECAMS.call_once(|| {
             for window in machine.ecams.iter().map(Ecam::window) {
                 memory::map_mmio(window.start, window.end - window.start);
             }
             machine.ecams.to_vec()
         });
-        (!ecams.is_empty()).then_some(Pci { ecams })
+        Pci { ecams }
     }
 
     /// Where configuration space is in memory.
@@ -73,6 +78,9 @@ impl Pci {
 
     /// Writes a register.
     pub fn write32(&self, bdf: Bdf, offset: u16, value: u32) {
+        if self.ecams.is_empty() {
+            return ports::write32(bdf, offset, value);
+        }
         if let Some(a) = self.address(bdf, offset & !3) {
             // SAFETY: inside an ECAM window, aligned. What a device may do by it to memory is
             // confined by the IOMMU.
@@ -85,6 +93,9 @@ impl Pci {
         let mut segments: Vec<_> = self.ecams.iter().map(|ecam| ecam.segment).collect();
         sort::by_key(&mut segments, |segment| *segment);
         segments.dedup();
+        if segments.is_empty() {
+            segments.push(0);
+        }
         segments.into_iter().flat_map(|segment| ::pci::scan(self, segment, 0..=255)).collect()
     }
 
@@ -185,6 +196,9 @@ impl Pci {
 
 impl Config for Pci {
     fn read32(&self, bdf: Bdf, offset: u16) -> u32 {
+        if self.ecams.is_empty() {
+            return ports::read32(bdf, offset);
+        }
         match self.address(bdf, offset & !3) {
             // SAFETY: inside an ECAM window mapped by `new`, aligned; reads of configuration space
             // have no effect on memory.
@@ -194,6 +208,9 @@ impl Config for Pci {
     }
 
     fn write16(&self, bdf: Bdf, offset: u16, value: u16) {
+        if self.ecams.is_empty() {
+            return ports::write16(bdf, offset, value);
+        }
         if let Some(a) = self.address(bdf, offset & !1) {
             // SAFETY: as in `write32`.
             unsafe { core::ptr::write_volatile(a as *mut u16, value) }

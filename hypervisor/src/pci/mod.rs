@@ -4,6 +4,7 @@ pub mod acs;
 pub mod assignment;
 pub mod config;
 pub mod msi;
+mod ports;
 pub mod reset;
 pub mod room;
 pub mod shown;

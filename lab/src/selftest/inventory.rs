@@ -1,7 +1,8 @@
 //! What the hypervisor tells of a machine when it is started without a plan.
 
-use super::case::{Case, Expect, Special};
+use super::case::{Case, Expect, Special, Strange};
 use super::cases::{case, guest};
+use super::strange::USUAL;
 use plan::Policy;
 
 /// What is said of the machine's unit.
@@ -15,7 +16,7 @@ pub fn on_amd_vi(case: Case) -> Case {
     Case { expect: Expect::Tells(parts.into_iter().map(same).collect()), ..case }
 }
 
-/// A machine that has everything, and one whose CPU won't do.
+/// A machine that has everything, one whose CPU won't do, and one without an IOMMU.
 pub fn all() -> Vec<Case> {
     let of = |name: &str, cpu, parts| {
         let (machine, expect) = (Special::NoImage(cpu), Expect::Tells(parts));
@@ -35,5 +36,8 @@ pub fn all() -> Vec<Case> {
         ],
     );
     let lacking = of("no-svm", "max,-svm", vec!["no VM can run here: the CPU has no SVM", "edu0"]);
-    vec![whole, lacking]
+    let mut bare =
+        of("no-iommu", "max", vec!["no VM can have a device here: the machine has no us"]);
+    bare.machine = Special::Strange(Strange { iommu: false, image: false, ..USUAL });
+    vec![whole, lacking, bare]
 }

@@ -15,6 +15,7 @@ mod boots;
 pub mod case;
 mod cases;
 mod cost;
+mod deviceless;
 mod echo;
 pub mod hostile;
 mod hypervisor;
@@ -266,6 +267,7 @@ fn all() -> Vec<Case> {
     cases.extend(topology::all());
     cases.extend(strange::all());
     cases.extend(trusting::all());
+    cases.extend(deviceless::all());
     cases.extend(planted::all());
     cases.extend(screen::all());
     cases.extend(machine_check::all());

@@ -53,7 +53,9 @@ pub fn all() -> Vec<Case> {
     let registers = Guest { cpus: 2, devices: vec![nvme(0)], ..guest("svm-registers", None) };
     let registers = Guest { nested: true, ..registers };
     cases.push(case("nesting/svm-registers".to_owned(), true, [registers]));
-    let restart = Guest { cpus: 2, ..with(again("svm-restart", Policy::Direct)) };
+    let lives = vec!["life 0\n", "life 1\n", "life 2\n"];
+    let restart = again("svm-restart", Policy::Direct);
+    let restart = Guest { cpus: 2, says: lives, ..with(restart) };
     cases.push(case("nesting/svm-restart".to_owned(), false, [restart]));
     let end = Expected::Fault("triple fault");
     let shutdown = Guest { end, ..with(guest("svm-shutdown", None)) };

@@ -12,7 +12,7 @@ const MACHINES: [Lack; 9] = [
     ("no-svm", Special::Cpu("max,-svm"), &["SVM"]),
     ("no-nested-paging", Special::Cpu("max,-npt"), &["nested paging"]),
     ("no-x2apic", Special::Cpu("max,-x2apic"), &["x2APIC"]),
-    ("no-iommu", Special::NoIommu, &["IOMMU"]),
+    ("no-iommu", Special::NoIommu, &["first", "edu0", "IOMMU"]),
     (
         "no-interrupt-remapping",
         Special::NoInterruptRemapping,

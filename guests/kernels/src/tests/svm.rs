@@ -2,6 +2,7 @@
 //!
 //! The same must come of each on QEMU's own SVM and on what Exitless makes of it for its guests.
 
+mod ahead;
 mod block;
 mod cost;
 mod disturbed;
@@ -13,6 +14,7 @@ mod levels;
 mod paging;
 mod registers;
 mod smp;
+mod waiting;
 
 use crate::counters::{Policy, Window, policy};
 use crate::{boot::Boot, console::check, console::println, cpu};

@@ -5,6 +5,7 @@
 
 mod functions;
 mod identity;
+pub mod lacking;
 
 use crate::cpu::PerCpu;
 use crate::cpu::vendor::{Start, VirtualCpu};
@@ -86,7 +87,7 @@ pub fn image(bytes: &'static [u8]) -> Result<Image<'static>, String> {
 
 /// Builds every VM of the boot image.
 pub fn all(machine: &Machine, image: &Image<'static>) -> Result<Built, String> {
-    let pci = Pci::new(machine).ok_or(Pci::NONE)?;
+    let pci = Pci::new(machine);
     let mut assignment = Assignment::new(pci, &image.plan)?;
     let slice = cpu::tsc_hz() / 1_000_000 * u64::from(image.plan.slice_us);
     let shared = shared_cores(&image.plan, slice);
@@ -347,7 +348,14 @@ impl Builder<'_> {
         match self.vm.interrupts {
             Some(policy) => (policy, "asked for"),
             None if self.vm.cpus.iter().any(|core| self.image.plan.shares(*core) > 1) => {
-                (Policy::Eli, "it shares a core; the machine remaps interrupts")
+                let why = match iommu::is_on() {
+                    true => "it shares a core; the machine remaps interrupts",
+                    false => "it shares a core; no device sends interrupts",
+                };
+                (Policy::Eli, why)
+            }
+            None if !iommu::is_on() => {
+                (Policy::Direct, "it shares no core; no device sends interrupts")
             }
             None if !iommu::remaps() => (
                 Policy::Direct,

@@ -139,11 +139,11 @@ impl<C: VirtualCpu> Vcpu<C> {
         registers.is_none() && self.interrupt_inner()
     }
 
-    /// Leaves the inner guest for an interrupt that is pending in the local APIC: it may be in the
-    /// delivery of an exception that raises another without end, where none is taken.
+    /// Leaves the inner guest for an interrupt that the local APIC lets in: it may be in the delivery
+    /// of an exception that raises another without end, where none is taken.
     #[cold]
     fn interrupt_inner(&mut self) -> bool {
-        x2apic::request_bitmap().iter().any(|word| *word != 0) && self.cpu.notify(Notice::Interrupt)
+        x2apic::is_any_let_in() && self.cpu.notify(Notice::Interrupt)
     }
 
     /// Leaves the inner guest, if something waits that the guest wants to leave it for. Where the

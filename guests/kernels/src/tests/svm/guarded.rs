@@ -2,20 +2,20 @@
 //! manual each still comes once, with STGI and IF, and those of the highest priority first.
 
 use super::block::{self, Frame, Guest, MASKING, exit, let_in};
-use super::{begin, end, inside};
+use super::{begin, end, inside, waiting};
 use crate::counters::{Counted, Policy, Window, policy};
 use crate::{boot::Boot, console::check, cpu, idt, wait, x2apic};
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use ledger::Reason;
 
-const LOW: u8 = 0x51;
-const HIGH: u8 = 0x61;
+pub(super) const LOW: u8 = 0x51;
+pub(super) const HIGH: u8 = 0x61;
 /// The class of the lower one.
-const CLASS: u64 = 5;
+pub(super) const CLASS: u64 = 5;
 /// Legal for an interrupt, and an exception's.
 const REUSED: u8 = 0x1C;
 const NMI: u8 = 2;
-const NOT_PRESENT: u8 = 11;
+pub(super) const NOT_PRESENT: u8 = 11;
 const PROTECTION: u8 = 13;
 const ROUNDS: u64 = 50;
 const EFER: u32 = 0xC000_0080;
@@ -25,7 +25,7 @@ const APIC_ON: u64 = 1 << 11;
 /// Vectors in the order in which they came, the last one in the lowest byte.
 static ORDER: AtomicU64 = AtomicU64::new(0);
 /// Handlers that didn't find their vector in service.
-static UNSERVED: AtomicU64 = AtomicU64::new(0);
+pub(super) static UNSERVED: AtomicU64 = AtomicU64::new(0);
 /// The guest's table of interrupts.
 static TABLE: Frame = Frame::new();
 
@@ -38,14 +38,14 @@ fn came(frame: &mut idt::Frame) {
 
 /// A fault of the delivery: the table is as it was, and the interrupt, which was taken, is
 /// completed.
-fn failed(_: &mut idt::Frame) {
+pub(super) fn failed(_: &mut idt::Frame) {
     idt::load();
     idt::write_gate(idt::arena(0), LOW, idt::gate(LOW, true));
     x2apic::complete();
 }
 
 /// One of these pends, the guest is run, and left for it. The flag and IF are clear.
-fn told(guest: &mut Guest, vector: u8) -> bool {
+pub(super) fn told(guest: &mut Guest, vector: u8) -> bool {
     ORDER.store(0, SeqCst);
     x2apic::self_ipi(vector);
     guest.enter_open();
@@ -53,13 +53,13 @@ fn told(guest: &mut Guest, vector: u8) -> bool {
 }
 
 /// What comes with the flag and IF.
-fn taken() -> u64 {
+pub(super) fn taken() -> u64 {
     let_in();
     come_in()
 }
 
 /// What comes with IF.
-fn come_in() -> u64 {
+pub(super) fn come_in() -> u64 {
     cpu::enable_interrupts();
     wait::ticks(1000);
     cpu::disable_interrupts();
@@ -67,7 +67,7 @@ fn come_in() -> u64 {
 }
 
 /// Does the CPU keep the flag of a guest that is a hypervisor?
-fn keeps_flag() -> bool {
+pub(super) fn keeps_flag() -> bool {
     cpu::cpuid(0x8000_000A).edx >> 16 & 1 == 1
 }
 
@@ -81,7 +81,7 @@ fn sound(guest: &mut Guest) -> bool {
 
 /// Has an interrupt end the guest, and something else come before it is taken. Was all as it is to
 /// be?
-type Situation = fn(&mut Guest) -> bool;
+pub(super) type Situation = fn(&mut Guest) -> bool;
 
 /// All of it.
 pub fn guarded(test: &str, _: &Boot) {
@@ -117,7 +117,8 @@ pub fn guarded(test: &str, _: &Boot) {
         ("SVM is turned off", off),
         ("the local APIC is turned off", apic_off),
     ];
-    for (name, right) in situations {
+    waiting::prepare();
+    for (name, right) in situations.into_iter().chain(waiting::SITUATIONS) {
         check!(test, right(guest), "{name}");
         check!(test, sound(guest), "and the next one comes once");
     }

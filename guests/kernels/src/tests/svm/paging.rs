@@ -26,11 +26,11 @@ const PRESENT: u64 = 1;
 const WRITE: u64 = 2;
 const FETCH: u64 = 16;
 
-static ROOT: Frame = Frame::new();
+pub(super) static ROOT: Frame = Frame::new();
 static OTHER_ROOT: Frame = Frame::new();
 static THIRD: Frame = Frame::new();
-static SECOND: [Frame; 2] = [const { Frame::new() }; 2];
-static FIRST: Frame = Frame::new();
+pub(super) static SECOND: [Frame; 2] = [const { Frame::new() }; 2];
+pub(super) static FIRST: Frame = Frame::new();
 static BACKING: [Frame; PAGES as usize] = [const { Frame::new() }; PAGES as usize];
 
 /// The first GiB as it is, and a table for the area.
@@ -58,7 +58,7 @@ pub fn guest() -> Guest {
 }
 
 /// What it is told of an access to a page: the code, EXITINFO1, EXITINFO2.
-fn access(guest: &mut Guest, code: u64, page: u64, value: u64) -> (u64, u64, u64) {
+pub(super) fn access(guest: &mut Guest, code: u64, page: u64, value: u64) -> (u64, u64, u64) {
     guest.restart(code);
     (guest.registers.rsi, guest.registers.rdi) = (AREA + (page << 12), value);
     guest.run();
@@ -69,6 +69,11 @@ fn access(guest: &mut Guest, code: u64, page: u64, value: u64) -> (u64, u64, u64
 /// Maps a page to a frame.
 pub fn map(page: u64, frame: u64, bits: u64) {
     FIRST.0[page as usize].store(BACKING[frame as usize].address() | bits, SeqCst);
+}
+
+/// Where a frame is.
+pub fn frame(n: u64) -> u64 {
+    BACKING[n as usize].address()
 }
 
 /// Maps a page to what this kernel has at `address`.
@@ -101,6 +106,7 @@ pub fn paging(test: &str, _: &Boot) {
     absent(test, &mut guest);
     first_touch(test, &mut guest);
     ahead(test, &mut guest);
+    super::ahead::tables(test, &mut guest);
     rights(test, &mut guest);
     moved(test, &mut guest);
     other_tables(test, &mut guest);

@@ -3,7 +3,7 @@
 
 use super::block::{self, Frame, Guest, exit};
 use super::paging::{self, ALL, AREA, LARGE_AREA};
-use super::{SVME, begin, end, inside, smp::turn_on};
+use super::{SVME, ahead, begin, end, inside, smp::turn_on};
 use crate::counters::{self, Window};
 use crate::{boot::Boot, console::check, cpu, nvme::Nvme, pci, smp, wait};
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -16,7 +16,7 @@ const GATE: u64 = 0x8E00;
 const PAGE: u64 = 4096;
 const MIB_2: u64 = 2 << 20;
 /// Another place for the controller's registers.
-const ELSEWHERE: u32 = 0xD900_0000;
+pub(super) const ELSEWHERE: u32 = 0xD900_0000;
 /// Where memory ends.
 const BEHIND_MEMORY: u64 = 0x8000_0000;
 /// A page of the guest's addresses that has no memory behind it.
@@ -28,7 +28,7 @@ static REFUSED: AtomicU64 = AtomicU64::new(0);
 
 /// What came of an access of the guest's.
 #[derive(Debug, PartialEq, Eq)]
-enum Came {
+pub(super) enum Came {
     /// It was done, and this is what a load gave.
     Done(u32),
     /// #UD.
@@ -58,7 +58,7 @@ fn came(guest: &Guest) -> Came {
 }
 
 /// Runs the guest's `code` on an address of its.
-fn access(guest: &mut Guest, code: u64, address: u64, value: u64) -> Came {
+pub(super) fn access(guest: &mut Guest, code: u64, address: u64, value: u64) -> Came {
     prepare(guest, code, address, value);
     guest.run();
     came(guest)
@@ -83,6 +83,7 @@ pub fn registers(test: &str, boot: &Boot) {
     open(test, &mut guest, &nvme);
     everywhere(test, &mut guest, &nvme);
     moved(test, &mut guest, &mut nvme);
+    ahead::devices(test, &mut guest, &mut nvme, counters::address());
     watched(test, &mut nvme);
     end();
 }

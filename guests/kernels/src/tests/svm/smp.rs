@@ -2,7 +2,7 @@
 //! and when the test is over.
 
 use super::block::{self, Guest, exit};
-use super::{SVME, inside};
+use super::{SVME, ahead, inside, waiting};
 use crate::counters::{Policy, policy};
 use crate::tests::restart::{lives, reset};
 use crate::{boot::Boot, console::check, console::println, cpu, idt, smp, wait, x2apic};
@@ -143,6 +143,8 @@ pub fn events(test: &str, boot: &Boot) {
     let waited = TOLD.load(SeqCst);
     check!(test, came && waited == ROUNDS, "{waited} NMIs waited for STGI");
 
+    waiting::sent(test);
+    ahead::edited(test);
     let mut right = 0;
     for _ in 0..ROUNDS {
         let spins = inside(spin);
@@ -166,17 +168,28 @@ pub fn events(test: &str, boot: &Boot) {
     check!(test, found == wanted, "INIT left VM_HSAVE_PA alone and cleared EFER.SVME: {found:#x}");
 }
 
-/// A reset of the machine meanwhile.
+/// Resets of the machine meanwhile.
 pub fn restart(test: &str, boot: &Boot) {
     let life = lives();
     println!("life {life}");
     if super::super::cpus(test, boot).is_none() {
         return;
     }
-    check!(test, inside(spin), "life {life}: the second CPU is in a guest of its own");
+    let left = (x2apic::left_over_at_start(), smp::left_over(1));
+    check!(test, left == (0, 0), "life {life}: nothing was left in the local APICs: {left:x?}");
+    // Its guest runs, or was left for an interrupt that isn't taken.
+    let job = if life == 1 { wait_untaken } else { spin };
+    check!(test, inside(job), "life {life}: the second CPU has a guest of its own");
     let found = FOUND.load(SeqCst);
     check!(test, found == 0, "life {life}: nothing was left of SVM: {found:#x}");
-    if life == 0 {
+    if life == 1 {
+        // Nor does this one take it.
+        turn_on();
+        cpu::disable_interrupts();
+        x2apic::self_ipi(VECTOR);
+        Guest::new(inside::spins()).enter_open();
+    }
+    if life < 2 {
         reset();
     }
 }

@@ -55,12 +55,12 @@ impl SvmCpu {
 
     /// L2 is ready, and one waits that was guarded before. Tells L1 so, if L2 would be left for it
     /// at once: but first it would have what is injected, and KVM lets an interrupt wait where it
-    /// has more to inject.
+    /// has more to inject. One that the task priority holds back by now leaves L2 alone.
     #[cold]
     #[inline(never)]
     pub(super) fn tells_at_once(&mut self) -> bool {
         let injects = self.nesting.as_deref().is_none_or(|n| svm::pending(n.inner).is_some());
-        !injects && self.notify_inner(Notice::Interrupt)
+        !injects && x2apic::is_any_let_in() && self.notify_inner(Notice::Interrupt)
     }
 
     /// The one that is guarded and wasn't taken is pending again. Was there one?
