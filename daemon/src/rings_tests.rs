@@ -165,6 +165,65 @@ fn bytes_are_limited_too() {
     assert_eq!(guest.completed(&mut rings), 1010);
 }
 
+/// With a clock that goes on by a millisecond at each look, by which looks can be counted.
+fn stepping() -> (Rings, Rc<Cell<u64>>) {
+    let now = Rc::new(Cell::new(HERTZ));
+    (Rings::new(Clock::Stepping(now.clone(), MILLISECOND)), now)
+}
+
+#[test]
+fn the_clock_is_looked_at_for_four_requests_of_however_many_turns() {
+    let (mut rings, _now) = stepping();
+    let guests: Vec<Guest> = (0..12).map(|_| Guest::new(&mut rings, Limits::default())).collect();
+    // A request for each turn; fewer than four are work, too.
+    for (count, looks) in [(12, 3), (1, 1), (6, 2)] {
+        let before = rings.time.busy;
+        for guest in &guests[..count] {
+            guest.offer(1);
+            rings.poll_now(guest.place);
+        }
+        rings.serve();
+        assert!(guests[..count].iter().all(|guest| guest.completed(&mut rings) > 0));
+        assert_eq!(rings.time.busy - before, looks * MILLISECOND, "{count}");
+    }
+}
+
+/// 'top' counts no polling as busy: work ends where a pass finds nothing, however few it served.
+#[test]
+fn time_behind_the_last_work_is_polling() {
+    for count in [1, 3, ELEMENTS] {
+        let (mut rings, now) = manual();
+        let guest = Guest::new(&mut rings, Limits::default());
+        guest.offer(count);
+        rings.poll_now(guest.place);
+        rings.serve();
+        assert_eq!(guest.completed(&mut rings), u64::from(count));
+        now.set(now.get() + MILLISECOND);
+        rings.serve();
+        assert_eq!((rings.time.busy, rings.time.polling), (0, MILLISECOND), "{count}");
+    }
+}
+
+/// What is held back is told in time, though others have turns all the time.
+#[test]
+fn what_is_due_is_told_between_turns() {
+    let (mut rings, now) = stepping();
+    let guests: Vec<Guest> = (0..3).map(|_| Guest::new(&mut rings, Limits::default())).collect();
+    let [held, others @ ..] = &guests[..] else { panic!("three") };
+    let settings =
+        coalesce::Settings { epoch: 0, iops_threshold: 0, ..coalesce::Settings::paper(HERTZ) };
+    let mut coalescer = coalesce::Coalescer::new(settings, now.get() - 1);
+    while coalescer.completed(now.get(), 64) == coalesce::Verdict::Deliver {}
+    now.set(now.get() + HERTZ - 2 * MILLISECOND);
+    rings.deadline = coalescer.deadline();
+    rings.get(held.place).expect("it is there").coalescer = coalescer;
+    others.iter().for_each(|guest| guest.offer(ELEMENTS));
+    rings.serve();
+    assert!(others.iter().all(|guest| guest.used() == ELEMENTS));
+    let held = rings.get(held.place).expect("it is there");
+    assert_eq!((held.coalescer.deadline(), rings.deadline), (None, None));
+}
+
 /// Kicks that bring nothing are listened to some times, and then once in 10 ms; work that comes
 /// meanwhile is served at the end of that.
 #[test]
