@@ -259,6 +259,38 @@ fn vain_kicks_are_throttled_and_no_request_is_lost() {
     assert_eq!(guest.completed(&mut rings), 1);
 }
 
+/// A ring that isn't listened to is held, by a message or an upgrade that fails, for longer than
+/// that: its kicks are heard again.
+#[test]
+fn a_ring_that_was_held_hears_its_kicks_again() {
+    let (mut rings, now) = manual();
+    let guest = Guest::new(&mut rings, Limits::default());
+    let (kick, _other) = std::os::unix::net::UnixStream::pair().expect("two sockets");
+    rings.get(guest.place).expect("it is there").kick = Some(kick.into());
+    let sleep = |rings: &mut Rings| {
+        while let (_, Some(at)) = rings.next_at() {
+            now.set(now.get().max(at) + MILLISECOND);
+            rings.serve();
+        }
+    };
+    sleep(&mut rings);
+    while rings.get(guest.place).expect("it is there").again_at.is_none() {
+        rings.kicked(guest.place);
+        rings.serve();
+        now.set(now.get() + MILLISECOND);
+        rings.serve();
+    }
+    rings.settle().expect("nothing is under way");
+    now.set(now.get() + HERTZ);
+    rings.serve();
+    rings.resume();
+    sleep(&mut rings);
+    guest.offer(1);
+    rings.kicked(guest.place);
+    sleep(&mut rings);
+    assert_eq!(guest.completed(&mut rings), 1);
+}
+
 /// What happens, in any order.
 #[derive(Clone, Copy, Debug)]
 enum Step {
