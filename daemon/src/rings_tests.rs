@@ -54,12 +54,15 @@ impl Guest {
         }
         let place = rings.add(device, 0, 0).expect("a ring");
         let guest = Guest { memory, span, place };
-        let layout = Layout { size: ELEMENTS, descriptors: 0, driver: AVAILABLE, device: USED };
-        let features = Features::default();
-        let window = *guest.memory.window();
-        let queue = Queue::new(&window, layout, features, State::at_reset(features));
-        rings.start(place, queue.expect("a queue"), window, 1 << 32).expect("it starts");
+        guest.start(rings, State::at_reset(Features::default()));
         guest
+    }
+
+    fn start(&self, rings: &mut Rings, state: State) {
+        let layout = Layout { size: ELEMENTS, descriptors: 0, driver: AVAILABLE, device: USED };
+        let window = *self.memory.window();
+        let queue = Queue::new(&window, layout, Features::default(), state).expect("a queue");
+        rings.start(self.place, queue, window, 1 << 32).expect("it starts");
     }
 
     fn used(&self) -> u16 {
@@ -301,17 +304,28 @@ enum Step {
     Serve,
     /// So many microseconds pass.
     Pass(u16),
-    /// A kick that nobody asked for.
+    /// Kicks that nobody asked for; each until the ring sleeps again.
     Vain,
+    Deaf,
+    /// All rings are held for so many milliseconds.
+    Hold(u64),
+    /// The ring stops, and goes on where it was.
+    Restart,
+    /// Its device may have so many requests a second.
+    Limit(u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        Just(Step::Offer),
-        Just(Step::Arrive),
-        Just(Step::Serve),
-        (0..400_u16).prop_map(Step::Pass),
-        Just(Step::Vain),
+        4 => Just(Step::Offer),
+        4 => Just(Step::Arrive),
+        4 => Just(Step::Serve),
+        4 => (0..400_u16).prop_map(Step::Pass),
+        4 => Just(Step::Vain),
+        1 => Just(Step::Deaf),
+        4 => (0..20_u64).prop_map(Step::Hold),
+        4 => Just(Step::Restart),
+        4 => (1_000..20_000_u64).prop_map(Step::Limit),
     ]
 }
 
@@ -382,19 +396,41 @@ proptest! {
                     rings.kicked(guest.place);
                 }
                 Step::Vain => (0..40).for_each(|_| rings.kicked(guest.place)),
+                Step::Deaf => (0..=VAIN + 1).for_each(|_| {
+                    rings.kicked(guest.place);
+                    rings.serve();
+                    now.set(now.get() + MILLISECOND);
+                    rings.serve();
+                }),
                 Step::Pass(micros) => now.set(now.get() + u64::from(micros) * 1000),
                 Step::Serve => rings.serve(),
+                Step::Hold(millis) => {
+                    rings.settle().expect("nothing is under way");
+                    now.set(now.get() + millis * MILLISECOND);
+                    rings.serve();
+                    rings.resume();
+                }
+                Step::Restart => {
+                    if let Some(state) = rings.stop(guest.place) {
+                        guest.start(&mut rings, state);
+                    }
+                }
+                Step::Limit(iops) => rings.set_limits(0, limited(iops, None)),
                 _ => {}
             }
         }
-        if kicked {
-            rings.kicked(guest.place);
+        // Until it sleeps for good; and a request that comes then.
+        for more in [0, 1] {
+            offered = offered.wrapping_add(more);
+            guest.span.write(AVAILABLE + 2, &offered.to_le_bytes()).expect("inside");
+            if kicked || more > 0 {
+                rings.kicked(guest.place);
+            }
+            while let (_, Some(at)) = rings.next_at() {
+                now.set(now.get().max(at) + 1000);
+                rings.serve();
+            }
+            prop_assert_eq!(guest.used(), offered);
         }
-        // Until it sleeps for good.
-        while let (_, Some(at)) = rings.next_at() {
-            now.set(now.get().max(at) + 1000);
-            rings.serve();
-        }
-        prop_assert_eq!(guest.used(), offered);
     }
 }
