@@ -93,6 +93,8 @@ reasons! {
     NestedReflected = "nested-reflected",
     /// A guest of the guest's touched memory whose translation wasn't there yet.
     NestedFill = "nested-fill",
+    /// The guest lets in an interrupt that waited for that, on a CPU that says so by an exit.
+    InterruptWindow = "interrupt-window",
 }
 
 #[cfg(test)]

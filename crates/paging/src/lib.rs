@@ -24,6 +24,7 @@ mod error;
 mod flush;
 mod format;
 mod frames;
+mod second_level;
 mod table;
 pub mod walk;
 
@@ -35,6 +36,7 @@ pub use ept::Ept;
 pub use error::Error;
 pub use flush::Flush;
 pub use format::{Access, Entry, Format, Host, Nested};
+pub use second_level::SecondLevel;
 pub use table::{Mapping, PageSize, Table, audit};
 
 /// Physical memory as the owner of a table sees it, and the source of its frames.

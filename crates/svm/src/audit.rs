@@ -18,10 +18,7 @@ use crate::vmcb::{VIRTUAL_LOADS, Vmcb, int_ctl, misc1};
 use core::mem::offset_of;
 use delivery::Mode;
 pub use inner::Inner;
-use vendor::audit::{self, Finding};
-
-/// Words that are read at once are of so many bytes.
-const WORD: usize = 8;
+use vendor::audit::{self, Finding, differs};
 
 /// Where the control block and the maps of a vCPU are, and what it was made of.
 #[derive(Clone, Copy, Debug)]
@@ -155,29 +152,6 @@ fn opened(word: impl Fn(u64) -> u64, vmcb: u64, may: bool, at: usize, bit: u64) 
 fn instructions(kept: u64, loads: u64) -> u64 {
     let open = |bit: u64, intercepts: u32| if bit != 0 { intercepts } else { 0 };
     u64::from(ALWAYS_MISC2 & !(open(kept, FLAG) | open(loads, LOADS)))
-}
-
-/// The first bit of a map of so many bytes that isn't as `open` lists it, and whether it is open. A
-/// bit that is set exits.
-fn differs<I: Iterator<Item = usize>>(
-    map: u64,
-    bytes: usize,
-    word: impl Fn(u64) -> u64,
-    open: impl Fn() -> I,
-) -> Option<(usize, bool)> {
-    let at = |index: usize| !word(map + (index * WORD) as u64);
-    for index in 0..bytes / WORD {
-        let mut passes = at(index);
-        while passes != 0 {
-            let bit = index * WORD * 8 + passes.trailing_zeros() as usize;
-            if !open().any(|o| o == bit) {
-                return Some((bit, true));
-            }
-            passes &= passes - 1;
-        }
-    }
-    let closed = |bit: &usize| at(bit / (WORD * 8)) >> (bit % (WORD * 8)) & 1 == 0;
-    open().find(closed).map(|bit| (bit, false))
 }
 
 impl audit::Outline for Outline {

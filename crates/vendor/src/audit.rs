@@ -23,6 +23,32 @@ pub trait Outline {
     fn inner_tables(&self, word: impl Fn(u64) -> u64) -> Option<InnerTables>;
 }
 
+/// Words that are read at once are of so many bytes.
+const WORD: usize = 8;
+
+/// The first bit of a map of so many bytes that isn't as `open` lists it, and whether it is open. A
+/// bit that is set exits.
+pub fn differs<I: Iterator<Item = usize>>(
+    map: u64,
+    bytes: usize,
+    word: impl Fn(u64) -> u64,
+    open: impl Fn() -> I,
+) -> Option<(usize, bool)> {
+    let at = |index: usize| !word(map + (index * WORD) as u64);
+    for index in 0..bytes / WORD {
+        let mut passes = at(index);
+        while passes != 0 {
+            let bit = index * WORD * 8 + passes.trailing_zeros() as usize;
+            if !open().any(|o| o == bit) {
+                return Some((bit, true));
+            }
+            passes &= passes - 1;
+        }
+    }
+    let closed = |bit: &usize| at(bit / (WORD * 8)) >> (bit % (WORD * 8)) & 1 == 0;
+    open().find(closed).map(|bit| (bit, false))
+}
+
 /// The tables by which the guests of a guest run, which the vCPU's core changes without a lock.
 #[derive(Clone, Copy, Debug)]
 pub struct InnerTables {

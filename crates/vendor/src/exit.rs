@@ -85,6 +85,10 @@ pub enum Exit {
     Emulator(Quirk),
     /// The CPU waits for an interrupt, since the guest has an unmasked x87 fault and CR0.NE clear.
     Frozen,
+    /// The guest lets the interrupt in that is on offer
+    /// ([`VirtualCpu::offer_interrupt`](crate::VirtualCpu::offer_interrupt)). Only of a CPU that
+    /// has to be entered anew for that.
+    Window,
     /// There is nothing to do.
     Nothing,
     /// An instruction the guest isn't offered: #UD. Or one of the extension's own, which some are:

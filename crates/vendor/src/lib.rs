@@ -18,6 +18,7 @@
 
 pub mod audit;
 mod exit;
+pub mod maps;
 mod nesting;
 mod start;
 pub mod xsave;
@@ -39,12 +40,25 @@ pub enum Entry {
     Aborted,
 }
 
+/// Something that is done with a virtual CPU in one go.
+pub trait Visit {
+    /// What comes of it.
+    type Output;
+    /// Does it.
+    fn visit(self, cpu: &mut impl VirtualCpu) -> Self::Output;
+}
+
 /// One virtual CPU of a vendor's extension, used on the core that it was made on.
-pub trait VirtualCpu: decode::Registers {
+pub trait VirtualCpu: decode::Registers + Sized {
     /// Where another core looks to see that the guest is confined.
     type Outline: audit::Outline;
     /// That, while booting.
     fn outline(&self) -> Self::Outline;
+    /// Does all of `visit` for one look at which vendor's this is.
+    #[inline(always)]
+    fn visited<V: Visit>(&mut self, visit: V) -> V::Output {
+        visit.visit(self)
+    }
 
     /// The state of a CPU at its start; nothing pending, injection mode.
     fn reset(&mut self, start: Start);
@@ -131,6 +145,13 @@ pub trait VirtualCpu: decode::Registers {
     /// it: `next` is as wide as the instruction pointer is in this mode, the interrupt shadow ends,
     /// RF is cleared, and a single step traps.
     fn advance(&mut self, next: u64);
+    /// The same for an exit that was for an instruction of so many bytes, and why it was isn't
+    /// asked.
+    #[inline(always)]
+    fn step_over(&mut self, length: u64) {
+        self.acknowledge_exit();
+        self.advance(self.rip().wrapping_add(length));
+    }
     /// Base and limit of the guest's IDT.
     fn idtr(&self) -> (u64, u16);
     /// The registers that a walk of the guest's page tables needs.
@@ -141,8 +162,9 @@ pub trait VirtualCpu: decode::Registers {
     fn code_mode(&self) -> decode::Mode;
     /// CR4.
     fn cr4(&self) -> u64;
-    /// Sets CR0, which may begin or end long mode; only what the caller found possible.
-    fn set_cr0(&mut self, value: u64);
+    /// Sets CR0, which may begin or end long mode; only what the caller found possible. False: it
+    /// begins PAE paging, and the CPU would refuse it for what stands in memory at CR3.
+    fn set_cr0(&mut self, value: u64, memory: &dyn GuestPages) -> bool;
     /// After [`Quirk::DebugControl`]: lets the guest write DR4 to DR7 until the next exit.
     fn let_debug_control(&mut self);
     /// Current privilege level.

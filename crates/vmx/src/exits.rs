@@ -66,8 +66,8 @@ pub fn is_halt(area: &impl Area) -> bool {
     basic(area) == reason::HLT
 }
 
-/// Why the guest was left. An interrupt window, or a task priority below the threshold, is nothing
-/// to do but to look at the offer: [`Exit::Nothing`]. The preemption timer counts as the NMI that
+/// Why the guest was left. An interrupt window, or a task priority below the threshold, are one to
+/// who made an offer: [`Exit::Window`]. The preemption timer counts as the NMI that
 /// it takes the place of.
 pub fn decode(area: &impl Area) -> Exit {
     let qualification = area.read(field::QUALIFICATION);
@@ -75,7 +75,7 @@ pub fn decode(area: &impl Area) -> Exit {
         reason::EXCEPTION => exception(area, qualification),
         reason::INTERRUPT => Exit::Interrupt,
         reason::TRIPLE_FAULT => Exit::Shutdown,
-        reason::INTERRUPT_WINDOW | reason::TPR_BELOW_THRESHOLD => Exit::Nothing,
+        reason::INTERRUPT_WINDOW | reason::TPR_BELOW_THRESHOLD => Exit::Window,
         reason::NMI_WINDOW => Exit::NmiDone,
         reason::TASK_SWITCH => Exit::TaskSwitch,
         reason::CPUID => Exit::Cpuid,

@@ -128,7 +128,7 @@ fn the_rest_has_no_qualification() {
     let exits = [
         (1, Exit::Interrupt),
         (2, Exit::Shutdown),
-        (7, Exit::Nothing),
+        (7, Exit::Window),
         (8, Exit::NmiDone),
         (9, Exit::TaskSwitch),
         (10, Exit::Cpuid),
@@ -140,7 +140,7 @@ fn the_rest_has_no_qualification() {
         (32, Exit::MsrWrite),
         (0x8000_0021, Exit::InvalidState),
         (0x8000_0029, Exit::MachineCheck),
-        (43, Exit::Nothing),
+        (43, Exit::Window),
         (52, Exit::Nmi),
         (54, Exit::FlushCaches),
         (55, Exit::Xsetbv),

@@ -110,6 +110,10 @@ fields! {
     GUEST_DEBUGCTL = 0x2802,
     GUEST_PAT = 0x2804,
     GUEST_EFER = 0x2806,
+    GUEST_PDPTE0 = 0x280A,
+    GUEST_PDPTE1 = 0x280C,
+    GUEST_PDPTE2 = 0x280E,
+    GUEST_PDPTE3 = 0x2810,
     HOST_PAT = 0x2C00,
     HOST_EFER = 0x2C02,
     PIN_CONTROLS = 0x4000,
@@ -299,6 +303,7 @@ mod tests {
                     Width::Double
                 }
                 () if ends(&["PHYSICAL_ADDRESS", "DEBUGCTL", "_PAT", "_EFER"]) => Width::Quad,
+                () if name.contains("PDPTE") => Width::Quad,
                 () => Width::Natural,
             };
             assert_eq!(field.width(), width, "{name}");

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod area;
+mod audit;
 mod capabilities;
 pub mod controls;
 pub mod entry;
@@ -19,9 +20,14 @@ mod failure;
 mod feature_control;
 pub mod field;
 mod host;
+pub mod maps;
+mod registers;
 pub mod start;
+mod state;
+mod vcpu;
 
 pub use area::Area;
+pub use audit::Outline;
 pub use capabilities::{Capabilities, Fixed, Lack, Range};
 pub use controls::Controls;
 pub use events::{Delivered, Kind, debug_status, nmi_unblocked};
@@ -30,3 +36,4 @@ pub use failure::Failure;
 pub use feature_control::{FeatureControl, Locked};
 pub use field::Field;
 pub use host::Host;
+pub use vcpu::{Setup, Vcpu};

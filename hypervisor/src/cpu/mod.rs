@@ -2,6 +2,7 @@
 
 pub mod control;
 pub mod descriptors;
+mod extra;
 pub mod machine_check;
 pub mod msr;
 mod parking;
@@ -9,9 +10,11 @@ mod percpu;
 pub mod port;
 mod setup;
 mod startup;
-pub mod svm;
+mod svm;
 mod time;
 pub mod vectors;
+mod vendor_cpu;
+mod vmx;
 pub mod x2apic;
 
 pub use ::vendor;
@@ -21,5 +24,6 @@ pub use parking::{park, run_on};
 pub use percpu::{NO_VM, PerCpu, all, count, find, get, this};
 pub use setup::{fiber_stack, init, setup_boot_cpu};
 pub use startup::start_others;
-pub use svm::{Outline as VendorOutline, SvmCpu as VendorCpu, Traits as VendorTraits};
 pub use time::{Clock, delay_us, measure, rdtsc, timer_hz, timer_ticks, tsc_hz};
+pub use vendor_cpu::{Traits, VendorCpu, VendorOutline, choose, lacks, second_level};
+pub use vmx::again;

@@ -4,7 +4,7 @@
 //! what a boot with a plan would say. Runs no guest. The IOMMUs are switched on as ever: from then
 //! on devices reach nothing.
 
-use crate::cpu::{self, svm};
+use crate::cpu;
 use crate::pci::Pci;
 use crate::pci::assignment::Assignment;
 use crate::{console, iommu, panic};
@@ -25,8 +25,8 @@ pub fn tell(machine: &Machine) -> ! {
         name: name.map_or_else(|| "of no name".to_string(), |name| name.as_str().trim().into()),
         invariant_tsc: apm.is_some_and(|apm| apm.has_invariant_tsc()),
     });
-    if let Err(why) = svm::supported() {
-        missing(why);
+    if let Err(why) = cpu::choose() {
+        missing(&why);
     }
     let cores = |parked| {
         let of = cpu::all().skip(1).filter(|cpu| cpu.is_parked() == parked);

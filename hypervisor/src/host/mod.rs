@@ -11,7 +11,6 @@ pub mod pauses;
 #[cfg(feature = "plant")]
 pub mod plant;
 
-use crate::cpu::svm;
 use crate::cpu::{self, rdtsc};
 use crate::panic::finish;
 use crate::pci::{Pci, sriov};
@@ -38,7 +37,7 @@ const TICKS_PER_SECOND: u64 = 100;
 /// Builds the VMs of the boot image, runs them, and ends when the last has ended.
 #[cold]
 pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
-    if let Err(missing) = svm::supported() {
+    if let Err(missing) = cpu::choose() {
         refuse(missing);
     }
     let image = build::image(image).unwrap_or_else(|reason| refuse(reason));

@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     cpu::{
+        again,
         descriptors::{CODE, IST_DOUBLE_FAULT, IST_MACHINE_CHECK, IST_NMI},
         machine_check, this, x2apic,
     },
@@ -152,6 +153,7 @@ extern "C" fn handle(frame: &mut Frame) {
     frame.rip = past_halt(frame.rip);
     match frame.vector {
         NMI => {
+            frame.rip = again(frame.rip);
             panic::halt_if_stopping();
             nmi::arrived(this());
         }

@@ -8,13 +8,13 @@
 
 use crate::iommu::PageFormat;
 use crate::iommu::pool::Pool;
-use crate::memory;
+use crate::{cpu, memory};
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use dma::DmaTable;
 use paging::audit::Outline;
 use paging::walk::GuestMemory;
-use paging::{Access, Flush, Mapping, Nested, PageSize, Table};
+use paging::{Access, Flush, Mapping, PageSize, SecondLevel, Table};
 use thiserror::Error;
 
 /// Below 4 GiB a guest has at most this much; the rest lies from 4 GiB up.
@@ -73,14 +73,14 @@ pub struct Memory {
 
 /// The tables that confine a guest and its devices to its memory.
 pub struct Tables {
-    nested: Table<Nested>,
+    nested: Table<SecondLevel>,
     dma: DmaTable,
     pool: Pool,
 }
 
 /// The same, for who looks at them without holding them.
 pub struct Outlines {
-    pub nested: Outline<Nested>,
+    pub nested: Outline<SecondLevel>,
     pub dma: Outline<PageFormat>,
     /// All frames that these tables can lie in, ascending.
     pub frames: Vec<u64>,
@@ -108,7 +108,8 @@ impl Memory {
     ) -> Result<(Self, Tables), Error> {
         let failed = |source| Error::Tables { vm: vm.into(), source };
         let mut pool = Pool::new();
-        let mut nested = Table::new(&mut pool, Nested, PageSize::Size1G).map_err(failed)?;
+        let mut nested =
+            Table::new(&mut pool, cpu::second_level(), PageSize::Size1G).map_err(failed)?;
         let mut dma =
             DmaTable::new(&mut pool, dma_levels, crate::iommu::largest_page()).map_err(failed)?;
         let low = bytes.min(LOW_MAX);

@@ -7,6 +7,7 @@
 
 use super::{
     alone::{says, tail},
+    case::{Case, Special},
     names::named,
     tally::Tally,
 };
@@ -16,13 +17,24 @@ use exitless::{
     bootable,
     context::Context,
     helper, needs, recipe,
+    report::Report,
     session::{self, Ended, Framing, Seen, Setup},
     stream::Piece,
 };
-use std::{fs, ops::ControlFlow, path::Path, process::Command, time::Duration};
+use proto::exit;
+use std::{
+    fs,
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
 /// For a boot, and some ten thousand entries, on a slow machine.
-const PATIENCE: Duration = Duration::from_secs(240);
+pub const PATIENCE: Duration = Duration::from_secs(240);
+
+/// What it boots from.
+const CD: &str = "cd.iso";
 
 /// A case.
 #[derive(Clone, Copy)]
@@ -50,7 +62,7 @@ const KINDS: [Kind; 3] = [
         says: &[
             "booted by multiboot2",
             "2 CPUs at",
-            "no VM can run here: the CPU has VMX, Intel's, which isn't driven yet",
+            "no VM can have a device here",
             "no plan was loaded",
         ],
         cpus: 2,
@@ -93,21 +105,61 @@ pub fn run(cx: &Context, chosen: &[Kind], tally: &Tally) -> Result<Summary> {
     if chosen.is_empty() {
         return Ok(summary);
     }
-    needs::grub(cx)?;
-    let bochs = cx.root.join("build/bochs");
-    recipe::make(&cx.root.join("cli/bochs/build"), &bochs, "Bochs")?;
+    prepare(cx)?;
     for kind in chosen {
-        summary += tally.play(cx, kind.name, || one(cx, &bochs.join("bochs"), *kind))?;
+        summary += tally.play(cx, kind.name, || one(cx, *kind))?;
     }
     Ok(summary)
 }
 
-fn one(cx: &Context, bochs: &Path, kind: Kind) -> Result<String> {
+/// Makes Bochs, at the first call.
+pub fn prepare(cx: &Context) -> Result<()> {
+    needs::grub(cx)?;
+    recipe::make(&cx.root.join("cli/bochs/build"), &folder(cx), "Bochs")
+}
+
+fn folder(cx: &Context) -> PathBuf {
+    cx.root.join("build/bochs")
+}
+
+/// Bochs with the hypervisor and this boot image on its CD.
+pub fn booting(image: &[u8], cpus: u32, directory: &Path, cx: &Context) -> Result<Command> {
+    fs::write(directory.join(CD), bootable::iso(cx, Some(image))?)?;
+    command(cpus, directory, cx)
+}
+
+/// Bochs with the CD of this folder.
+fn command(cpus: u32, directory: &Path, cx: &Context) -> Result<Command> {
+    let file = |name: &str| directory.join(name);
+    fs::write(file("bochsrc"), machine(directory, cpus))?;
+    fs::write(file("begin"), "c\n")?;
+    let mut command = Command::new(folder(cx).join("bochs"));
+    command.arg("-q").arg("-f").arg(file("bochsrc")).arg("-rc").arg(file("begin"));
+    Ok(command)
+}
+
+/// Has a case's host told all, as far as its silence shows?
+pub fn is_over(case: &Case, report: &Report) -> bool {
+    let ended = !report.vms.is_empty() && report.vms.iter().all(|vm| vm.end.is_some());
+    matches!(case.machine, Special::Bochs(_)) && (ended || report.refused.is_some())
+}
+
+/// How such a run ended: as it would have where the host can say so.
+pub fn ended(case: &Case, report: &Report, ended: Ended) -> Ended {
+    let code = if report.refused.is_some() { exit::REFUSED } else { exit::DONE };
+    match (case.machine, ended) {
+        (Special::Bochs(_), Ended::Stopped) if is_over(case, report) => {
+            Ended::Exited { status: (code << 1 | 1) as i32, message: String::new() }
+        }
+        (_, ended) => ended,
+    }
+}
+
+fn one(cx: &Context, kind: Kind) -> Result<String> {
     let folder = tempfile::tempdir().context("no directory for temporary files")?;
-    let file = |name: &str| folder.path().join(name);
     let framing = match kind.started {
         Started::Image => {
-            fs::write(file("cd.iso"), bootable::iso(cx, None)?)?;
+            fs::write(folder.path().join(CD), bootable::iso(cx, None)?)?;
             Framing::Frames
         }
         Started::Kernel(test) => {
@@ -115,10 +167,7 @@ fn one(cx: &Context, bochs: &Path, kind: Kind) -> Result<String> {
             Framing::Raw
         }
     };
-    fs::write(file("bochsrc"), machine(folder.path(), kind.cpus))?;
-    fs::write(file("begin"), "c\n")?;
-    let mut command = Command::new(bochs);
-    command.arg("-q").arg("-f").arg(file("bochsrc")).arg("-rc").arg(file("begin"));
+    let command = command(kind.cpus, folder.path(), cx)?;
     let setup = Setup { command, framing, timeout: Some(PATIENCE), typed: None };
     let mut said = String::new();
     let end = kind.says.last().copied().unwrap_or_default();
@@ -157,7 +206,7 @@ fn kernel(cx: &Context, test: &str, folder: &Path) -> Result<()> {
     let menu = format!("{port}\nmultiboot /boot/kernel test={test}\nboot\n");
     fs::write(boot.join("grub/grub.cfg"), menu)?;
     let mut grub = Command::new("grub-mkrescue");
-    grub.args(["--fonts=", "--locales=", "--themes=", "-o"]).arg(folder.join("cd.iso")).arg(&tree);
+    grub.args(["--fonts=", "--locales=", "--themes=", "-o"]).arg(folder.join(CD)).arg(&tree);
     helper::run(&mut grub, "the test kernel's CD", cx)
 }
 
@@ -180,7 +229,7 @@ fn machine(folder: &Path, cpus: u32) -> String {
          panic: action=fatal\n\
          error: action=ignore\n\
          info: action=ignore\n",
-        path("cd.iso"),
+        path(CD),
         path("log")
     )
 }

@@ -290,6 +290,8 @@ pub enum Special {
     NoImage(&'static str),
     /// Another kind of machine.
     Strange(Strange),
+    /// Bochs' machine, with so many CPUs: Intel's VMX, and no IOMMU.
+    Bochs(u32),
     /// Files as they are, without the command line's own look at them.
     Unchecked,
 }

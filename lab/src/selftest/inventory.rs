@@ -35,7 +35,11 @@ pub fn all() -> Vec<Case> {
             "is a bridge",
         ],
     );
-    let lacking = of("no-svm", "max,-svm", vec!["no VM can run here: the CPU has no SVM", "edu0"]);
+    let lacking = of(
+        "no-svm",
+        "max,-svm",
+        vec!["no VM can run here: the CPU has neither SVM (AMD-V) nor VMX", "edu0"],
+    );
     let mut bare =
         of("no-iommu", "max", vec!["no VM can have a device here: the machine has no us"]);
     bare.machine = Special::Strange(Strange { iommu: false, image: false, ..USUAL });

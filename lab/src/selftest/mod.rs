@@ -50,6 +50,7 @@ mod verdict;
 mod vfio;
 mod viommu;
 mod virtio;
+mod vmx;
 mod watchdog;
 mod workers;
 
@@ -136,6 +137,8 @@ struct Chosen {
     /// The daemon with a controller of its own.
     vfio: bool,
     bochs: Vec<bochs::Kind>,
+    /// VMs on Bochs.
+    vmx: Vec<Case>,
 }
 
 impl Chosen {
@@ -144,17 +147,15 @@ impl Chosen {
         let qemu = choice.is_on(Emulator::Qemu);
         let usual = qemu && choice.iommu != Some(Iommu::AmdVi);
         let anything = choice.iommu.is_none();
+        let bochs = choice.is_on(Emulator::Bochs) && anything;
         let chosen = Chosen {
             cases: choice.cases(),
             kernels: if usual { table::chosen(quick, only) } else { Vec::new() },
             hypervisors: if usual { hypervisor::chosen(quick, only) } else { Vec::new() },
             stock: if qemu && anything { stock::chosen(quick, long, only) } else { Vec::new() },
             vfio: usual && vfio::is_chosen(quick, only),
-            bochs: if choice.is_on(Emulator::Bochs) && anything {
-                bochs::chosen(quick, only)
-            } else {
-                Vec::new()
-            },
+            bochs: if bochs { bochs::chosen(quick, only) } else { Vec::new() },
+            vmx: if bochs { vmx::chosen(quick, only) } else { Vec::new() },
         };
         match only {
             Some(text) if chosen.names().is_empty() => {
@@ -174,6 +175,7 @@ impl Chosen {
             .chain(self.stock.iter().map(|kind| kind.name().to_owned()))
             .chain(self.vfio.then(|| vfio::NAME.to_owned()))
             .chain(self.bochs.iter().map(|kind| kind.name().to_owned()))
+            .chain(self.vmx.iter().map(|case| case.name.clone()))
             .collect()
     }
 }
@@ -187,9 +189,10 @@ pub fn list(choice: Choice) -> Result<Vec<String>> {
 pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
     let chosen = Chosen::of(choice)?;
     let tally = Tally::new(chosen.names().len());
-    let Chosen { cases, kernels, hypervisors, stock, vfio, bochs } = chosen;
+    let Chosen { cases, kernels, hypervisors, stock, vfio, bochs, vmx } = chosen;
     let (only, total) = (choice.only, all().len());
-    let kernel = kernel::build(cx, |variant| cases.iter().any(|c| c.has(variant)))?;
+    let has = |variant| cases.iter().chain(&vmx).any(|c| c.has(variant));
+    let kernel = kernel::build(cx, has)?;
     // Built before the first case, so that no case's time has it.
     if cases.iter().any(|c| !c.is_bare()) {
         cx.hypervisor()?;
@@ -219,6 +222,12 @@ pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
         summary += vfio::run(cx, &tally)?;
     }
     summary += bochs::run(cx, &bochs, &tally)?;
+    if !vmx.is_empty() {
+        bochs::prepare(cx)?;
+        cx.hypervisor()?;
+    }
+    // One at a time: each is busy on as many cores as it has.
+    summary += side_by_side(cx, &vmx, 1, |case| Ok(one(case, &kernel, cx, &tally)))?;
     Ok(summary)
 }
 

@@ -1,6 +1,7 @@
 //! The run of a case: its plan, its machine, and what is heard of it.
 
 use super::{
+    bochs,
     case::{
         Case, Cores, Cue, Expect, Expected, Guest, HEARTBEAT, MEMORY, NAMES, Outcome, QUIET,
         Special,
@@ -59,14 +60,19 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
     let directory = tempfile::tempdir().context("no temporary directory can be made")?;
     let directory = directory.path();
     let plan = plan(case, kernel, directory)?;
-    let (mut machine, _source) = machine(case, plan, directory, cx)?;
     let counts = directory.join("counts");
-    if !case.windows.is_empty() || case.counts_start() {
-        machine.plugin = Some(bench::counting_plugin(cx, case.iommu, &counts)?);
-    }
+    let (command, _source) = if let Special::Bochs(cpus) = case.machine {
+        (bochs::booting(&plan::image::build(&plan)?, cpus, directory, cx)?, None)
+    } else {
+        let (mut machine, source) = machine(case, plan, directory, cx)?;
+        if !case.windows.is_empty() || case.counts_start() {
+            machine.plugin = Some(bench::counting_plugin(cx, case.iommu, &counts)?);
+        }
+        (machine.command(cx)?, source)
+    };
     let framing = if case.is_bare() { Framing::Raw } else { Framing::Frames };
-    let command = machine.command(cx)?;
     let patience = match case {
+        _ if matches!(case.machine, Special::Bochs(_)) => bochs::PATIENCE,
         _ if case.long => LONG_PATIENCE,
         _ if case.has_linux() || case.has(Variant::Hostile) => LINUX_PATIENCE,
         _ if case.has_firmware() || case.machine == Special::Screen => FIRMWARE_PATIENCE,
@@ -156,6 +162,8 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
                     }
                 }
             }
+            // Nothing ends it: the host stands still when it has told all.
+            Seen::Idle if bochs::is_over(case, &report) => return Ok(ControlFlow::Break(())),
             Seen::Idle => {}
         }
         Ok(match &mut conductor {
@@ -163,6 +171,7 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
             None => ControlFlow::Continue(()),
         })
     })?;
+    let ended = bochs::ended(case, &report, ended);
     let disk = match case.machine {
         Special::Attacked | Special::Parts => fs::read(directory.join(DISK))?,
         _ => Vec::new(),

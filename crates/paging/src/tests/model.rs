@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::memory::{Segment, TestMemory, dump, join};
 use crate::{
-    Access, AmdV1, Entry, Ept, Error, Flush, Format, Host, Mapping, Nested, PageSize, Table,
-    VtdSecondLevel,
+    Access, AmdV1, Entry, Ept, Error, Flush, Format, Host, Mapping, Nested, PageSize, SecondLevel,
+    Table, VtdSecondLevel,
 };
 
 const K4: u64 = 1 << 12;
@@ -255,6 +255,12 @@ proptest! {
     fn ept(calls in calls(), largest in largest(), top: bool) {
         let base = if top { 0x8000_0000_0000 } else { 0 };
         sequence(Ept, largest, base, &calls);
+    }
+
+    #[test]
+    fn second_level(calls in calls(), largest in largest(), ept: bool) {
+        let format = if ept { SecondLevel::Ept } else { SecondLevel::Nested };
+        sequence(format, largest, 0, &calls);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The exact lists of what is open, written down once more.
 
 use super::*;
+use delivery::Mode;
 use std::collections::BTreeMap;
 
 /// SPEC_CTRL and PRED_CMD, SYSENTER, FLUSH_CMD, PAT, STAR to SFMASK, FS to TSC_AUX: the first of

@@ -1,9 +1,10 @@
 //! How a vCPU is made, at boot.
 
-use super::extra::Extra;
+use super::SvmCpu;
 use super::nesting::Nesting;
 use super::supported::features;
-use super::{Fresh, SvmCpu, Traits};
+use crate::cpu::Traits;
+use crate::cpu::extra::{Extra, Fresh};
 use crate::cpu::vendor::Start;
 use crate::memory;
 use alloc::boxed::Box;
@@ -65,7 +66,7 @@ impl SvmCpu {
             host_vmcb,
             host_save,
             mode: Mode::Injection,
-            extra: Extra::new()?,
+            extra: Extra::new(true)?,
             shared,
             fresh: Fresh::Reset,
         })

@@ -5,20 +5,19 @@
 //! runs, and before an NMI is let in. The FPU and the debug address registers stay the guest's at
 //! an exit, since the host uses neither; they are switched when another vCPU gets the core.
 
-mod extra;
 mod made;
 mod nesting;
 mod registers;
 mod supported;
 mod switch;
 
+use super::extra::{self, Extra, Fresh};
 use super::vendor::{Attempt, Entry, Exit, GuestPages, Inner, Notice, Start, VirtualCpu};
 use super::{msr, rdtsc, x2apic};
 use alloc::boxed::Box;
 use core::arch::asm;
 use core::sync::atomic::AtomicU32;
 use delivery::{Event, Mode};
-use extra::Extra;
 use nesting::Nesting;
 use paging::Mapping;
 use paging::walk::Paging;
@@ -28,21 +27,6 @@ use svm::{EFER_SVME, Vcpu, Vmcb};
 use switch::{InnerBlocks, switch, switch_inner};
 
 const VM_HSAVE_PA: u32 = 0xC001_0117;
-
-/// What distinguishes a vCPU.
-#[derive(Clone, Copy, Debug)]
-pub struct Traits {
-    /// EOI exits in ELI mode, too.
-    pub completions_exit: bool,
-    /// It isn't alone on its core.
-    pub shared: bool,
-    /// Gates may be hidden from it by a shadow IDT.
-    pub hides_gates: bool,
-    /// The mode in which it takes its interrupts itself; injection mode: it never does.
-    pub takes: Mode,
-    /// What it is offered of SVM, if it may run guests of its own.
-    pub offer: Option<nested::Offer>,
-}
 
 /// One virtual CPU.
 pub struct SvmCpu {
@@ -60,17 +44,6 @@ pub struct SvmCpu {
     outline: Outline,
     /// Its guests.
     nesting: Option<Box<Nesting>>,
-}
-
-/// How a vCPU starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Fresh {
-    /// It has started.
-    No,
-    /// By INIT and a start-up.
-    StartUp,
-    /// As after a reset of the machine.
-    Reset,
 }
 
 impl SvmCpu {
@@ -331,8 +304,10 @@ impl VirtualCpu for SvmCpu {
         self.vcpu.vmcb.cr4
     }
 
-    fn set_cr0(&mut self, value: u64) {
+    fn set_cr0(&mut self, value: u64, _memory: &dyn GuestPages) -> bool {
+        // The CPU reads the pointers of PAE paging when it needs them.
         self.vcpu.set_cr0(value);
+        true
     }
 
     fn let_debug_control(&mut self) {

@@ -17,16 +17,6 @@ pub fn features() -> Features {
 /// Checks that the CPU has all that is needed; the error is the sentence that names what is
 /// missing.
 pub fn supported() -> Result<(), &'static str> {
-    use raw_cpuid::CpuId;
-    let cpuid = CpuId::new();
-    if !cpuid.get_extended_processor_and_feature_identifiers().is_some_and(|f| f.has_svm()) {
-        if cpuid.get_feature_info().is_some_and(|f| f.has_vmx()) {
-            return Err("the CPU has VMX, Intel's, which isn't driven yet: SVM (AMD-V) is needed");
-        }
-        return Err(
-            "the CPU has no SVM (AMD-V): CPUID 8000_0001 ECX bit 2 is clear; on QEMU use -cpu max",
-        );
-    }
     let features = features();
     if !features.nested_paging {
         return Err(

@@ -9,7 +9,7 @@ pub mod lacking;
 
 use crate::cpu::PerCpu;
 use crate::cpu::vendor::{Start, VirtualCpu};
-use crate::cpu::{VendorCpu, VendorOutline, VendorTraits};
+use crate::cpu::{Traits, VendorCpu, VendorOutline};
 use crate::pci::Pci;
 use crate::pci::assignment::Assignment;
 use crate::sched::fiber::Suspended;
@@ -188,6 +188,10 @@ impl Builder<'_> {
     ) -> Result<(&'static Vm, Vec<Placed>), String> {
         let vm = self.vm;
         let cores = self.cores()?;
+        let shares = cores.iter().any(|cpu| self.image.plan.shares(cpu.index as u32) > 1);
+        if let Some(lack) = cpu::lacks(vm.nested, shares) {
+            return Err(lack.to_string());
+        }
         let spent = crate::memory::host_bytes();
         let format = iommu::page_format();
         let (memory, mut tables) = Memory::new(&vm.name, vm.memory, &self.near(&cores), format)
@@ -275,9 +279,9 @@ impl Builder<'_> {
         let remote = &vm.guest.remotes[id];
         let (shared, asid, timer) = match remote.core.slot() {
             None => (false, 1, GuestTimer::of_core()),
-            Some(slot) => (true, slot.index as u32 + 1, GuestTimer::of_slot()),
+            Some(slot) => (true, slot.index as u16 + 1, GuestTimer::of_slot()),
         };
-        let traits = VendorTraits {
+        let traits = Traits {
             completions_exit: vm.guest.policy == Policy::EliDelivery,
             shared,
             hides_gates: matches!(vm.guest.policy, Policy::Eli | Policy::EliDelivery),

@@ -61,7 +61,10 @@ impl<C: VirtualCpu> Vcpu<C> {
             // The IDT becomes another: in other gates, or at an address that means another page.
             self.with_pc(|pc, cx| pc.board_mut().leave_shadow(cx))?;
         }
-        self.cpu.set_cr0(cr0);
+        if !self.cpu.set_cr0(cr0, &self.vm.guest.memory) {
+            self.refuse();
+            return Ok(());
+        }
         self.cpu.advance(next);
         Ok(())
     }

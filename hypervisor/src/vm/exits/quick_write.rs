@@ -5,9 +5,11 @@
 //! that way is to be taken. Where the guest owns its local APIC (`Mode::Passthrough`), the way of
 //! an interrupt command is another one (`vm/interrupts/ipi/quick.rs`), and completions don't exit.
 
-use crate::cpu::vendor::VirtualCpu;
+use crate::cpu::vendor::{VirtualCpu, Visit};
 use crate::vm::Vcpu;
-use crate::vm::exits::code_pages::Site;
+use crate::vm::exits::code_pages::{CodePages, Site};
+use crate::vm::interrupts::ipi::quick::QuickIpi;
+use crate::vm::memory::Memory;
 use delivery::{ApicMode, Destination, Mode};
 use ledger::Reason;
 
@@ -18,39 +20,67 @@ const WRMSR: [u8; 2] = [0x0F, 0x30];
 const EOI: u32 = 0x80B;
 const ICR: u32 = 0x830;
 
+/// Right after an exit: whether it was for a write to one of the two by a bare WRMSR, as far as is
+/// known; which, and what was written.
+struct Written<'a> {
+    memory: &'a Memory,
+    code_pages: &'a mut CodePages,
+}
+
+impl Visit for Written<'_> {
+    type Output = Option<(u32, u64)>;
+
+    #[inline(always)]
+    fn visit(self, cpu: &mut impl VirtualCpu) -> Option<(u32, u64)> {
+        if !cpu.wrote_msr() {
+            return None;
+        }
+        let register = cpu.gpr(RCX) as u32;
+        let site = match register {
+            EOI => Site::Completion,
+            ICR => Site::Command,
+            _ => return None,
+        };
+        let stands = self.code_pages.stands(self.memory, cpu, site, &WRMSR);
+        stands.then(|| (register, cpu.gpr(RDX) << 32 | cpu.gpr(RAX) & 0xFFFF_FFFF))
+    }
+}
+
 impl<C: VirtualCpu> Vcpu<C> {
     /// Right after an exit: whether it was for one of the two, and is done and counted.
     #[inline(always)]
     pub(in crate::vm) fn quick_write(&mut self) -> bool {
-        if !self.cpu.wrote_msr() {
-            return false;
-        }
-        let done = match self.cpu.gpr(RCX) as u32 {
-            register if self.mode.current() == Mode::Passthrough => {
-                return register == ICR && self.quick_ipi();
+        if self.mode.current() == Mode::Passthrough {
+            let Vcpu { vm, id, apic, code_pages, .. } = self;
+            let done = self.cpu.visited(QuickIpi { vm, id, apic, code_pages });
+            if done {
+                self.ledger.count(Reason::Ipi);
             }
-            EOI => self.quick_completion(),
-            ICR => self.quick_command(),
-            _ => None,
+            return done;
+        }
+        let memory = &self.vm.guest.memory;
+        let written = Written { memory, code_pages: &mut self.code_pages };
+        let done = match self.cpu.visited(written) {
+            Some((EOI, value)) => self.quick_completion(value),
+            Some((_, value)) => self.quick_command(value),
+            None => None,
         };
         done.is_some()
     }
 
-    fn quick_completion(&mut self) -> Option<()> {
-        let value = self.written(Site::Completion)?;
+    fn quick_completion(&mut self, value: u64) -> Option<()> {
         self.note_accepted();
         let vector = self.apic.quick_complete(value)?;
         if self.mode.current() == Mode::Injection {
             self.slot.note_completion();
         }
         let reason = self.completed(vector);
-        self.step_over();
+        self.cpu.step_over(WRMSR.len() as u64);
         self.ledger.count(reason);
         Some(())
     }
 
-    fn quick_command(&mut self) -> Option<()> {
-        let value = self.written(Site::Command)?;
+    fn quick_command(&mut self, value: u64) -> Option<()> {
         if self.apic.mode() != ApicMode::X2apic {
             return None;
         }
@@ -62,21 +92,8 @@ impl<C: VirtualCpu> Vcpu<C> {
             }
             _ => self.send(destination, vector),
         }
-        self.step_over();
+        self.cpu.step_over(WRMSR.len() as u64);
         self.ledger.count(Reason::Ipi);
         Some(())
-    }
-
-    /// What is written by a bare WRMSR, if one stands at RIP, as far as is known.
-    #[inline]
-    fn written(&mut self, site: Site) -> Option<u64> {
-        let stands = self.code_pages.stands(&self.vm.guest.memory, &self.cpu, site, &WRMSR);
-        stands.then(|| self.cpu.gpr(RDX) << 32 | self.cpu.gpr(RAX) & 0xFFFF_FFFF)
-    }
-
-    #[inline]
-    fn step_over(&mut self) {
-        self.cpu.acknowledge_exit();
-        self.cpu.advance(self.cpu.rip().wrapping_add(WRMSR.len() as u64));
     }
 }

@@ -133,6 +133,8 @@ impl<C: VirtualCpu> Vcpu<C> {
             Exit::Nmi => Ok(Reason::Kick),
             // `prepare` injects the next NMI, if one waits. A frozen CPU stays frozen until an
             // interrupt arrives.
+            // `prepare` offers again.
+            Exit::Window => Ok(Reason::InterruptWindow),
             Exit::NmiDone | Exit::Frozen | Exit::Nothing => Ok(Reason::Other),
             Exit::Fault { raised, event } => self.delivery_fault(raised, event),
             Exit::MachineCheck => {

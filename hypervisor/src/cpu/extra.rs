@@ -1,5 +1,5 @@
-//! The guest's state on its core that neither VMRUN nor VMLOAD switches: extended state, debug
-//! address registers, and a few MSRs.
+//! The guest's state on its core that no vendor's extension switches: extended state, debug address
+//! registers, and a few MSRs.
 //!
 //! Guarantees: after [`Extra::load`] the core holds what [`Extra::save`] found, whoever had the
 //! core in between, or what a reset leaves after [`Extra::reset`]. Nothing of another vCPU's is
@@ -24,6 +24,17 @@ const fn halves(value: u64) -> (u32, u32) {
     (value as u32, (value >> 32) as u32)
 }
 
+/// How a vCPU starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fresh {
+    /// It has started.
+    No,
+    /// By INIT and a start-up.
+    StartUp,
+    /// As after a reset of the machine.
+    Reset,
+}
+
 /// The state of a vCPU that isn't on its core.
 pub struct Extra {
     /// Physical address of its XSAVE area, of the size for all states that the CPU has.
@@ -33,7 +44,8 @@ pub struct Extra {
     xcr0: (u32, u32),
     debug: [u64; 4],
     /// MSRs as their halves, which is how they are read and written.
-    pat: (u32, u32),
+    /// `None`: it is switched at each entry and exit.
+    pat: Option<(u32, u32)>,
     /// `None`: the CPU hasn't this MSR.
     speculation: Option<(u32, u32)>,
     auxiliary: Option<(u32, u32)>,
@@ -43,8 +55,8 @@ pub struct Extra {
 }
 
 impl Extra {
-    /// As after reset; `None`: out of memory.
-    pub fn new() -> Option<Self> {
+    /// As after reset; `None`: out of memory. `pat`: with the guest's PAT.
+    pub fn new(pat: bool) -> Option<Self> {
         let cpuid = raw_cpuid::native_cpuid::cpuid_count;
         let states = cpuid(0xD, 0);
         let area = memory::allocate(u64::from(states.ecx), 4096)?;
@@ -58,7 +70,7 @@ impl Extra {
             states: (states.eax, states.edx),
             xcr0: XCR0_AT_RESET,
             debug: [0; 4],
-            pat: halves(PAT_AT_RESET),
+            pat: pat.then_some((0, 0)),
             speculation: speculation.then_some((0, 0)),
             auxiliary: auxiliary.then_some((0, 0)),
             barrier: features & 1 << 12 != 0 || structured.edx & 1 << 26 != 0,
@@ -75,7 +87,7 @@ impl Extra {
         xsave::reset(area);
         self.xcr0 = XCR0_AT_RESET;
         self.debug = [0; 4];
-        self.pat = halves(PAT_AT_RESET);
+        self.pat = self.pat.map(|_| halves(PAT_AT_RESET));
         self.speculation = self.speculation.map(|_| (0, 0));
         self.auxiliary = self.auxiliary.map(|_| (0, 0));
     }
@@ -97,7 +109,9 @@ impl Extra {
                 out(reg) self.debug[2], out(reg) self.debug[3],
                 options(nostack, nomem)
             );
-            self.pat = msr::read_halves(PAT);
+            if let Some(value) = &mut self.pat {
+                *value = msr::read_halves(PAT);
+            }
             if let Some(value) = &mut self.speculation {
                 *value = msr::read_halves(SPEC_CTRL);
             }
@@ -128,7 +142,9 @@ impl Extra {
                 in(reg) self.debug[2], in(reg) self.debug[3],
                 options(nostack, nomem)
             );
-            msr::write_halves(PAT, self.pat);
+            if let Some(value) = self.pat {
+                msr::write_halves(PAT, value);
+            }
             if let Some(value) = self.speculation {
                 msr::write_halves(SPEC_CTRL, value);
             }

@@ -1,0 +1,168 @@
+//! The state of the processor in the control structure: what the rest of the hypervisor reads of it
+//! and changes in it, as the CPU itself would.
+
+use crate::field::{self, Segment};
+use crate::start::{self, rights};
+use crate::{Area, Delivered, Vcpu, debug_status};
+use decode::Mode;
+use paging::walk::Paging;
+
+const CR0_PG: u64 = 1 << 31;
+const CR4_PAE: u64 = 1 << 5;
+const EFER_LME: u64 = 1 << 8;
+const EFER_LMA: u64 = 1 << 10;
+const RFLAGS_TF: u64 = 1 << 8;
+const RFLAGS_IF: u64 = 1 << 9;
+const RFLAGS_RF: u64 = 1 << 16;
+/// Blocking by STI and by MOV SS.
+const SHADOW: u64 = 0b11;
+/// Of the pending debug exceptions: a single step.
+const SINGLE_STEP: u64 = 1 << 14;
+/// Of DEBUGCTL: it is branches that are stepped.
+const BY_BRANCH: u64 = 1 << 1;
+/// Of DR7: access to debug registers traps.
+const GENERAL_DETECT: u64 = 1 << 13;
+
+/// Of a pointer of PAE paging: present, and the bits that must be 0 then, but for those beyond the
+/// CPU's addresses.
+const PRESENT: u64 = 1;
+const RESERVED: u64 = 0b11 << 1 | 0b1111 << 5;
+
+const POINTERS: [crate::Field; 4] =
+    [field::GUEST_PDPTE0, field::GUEST_PDPTE1, field::GUEST_PDPTE2, field::GUEST_PDPTE3];
+
+impl<A: Area> Vcpu<A> {
+    /// Is the guest in long mode?
+    pub fn long_mode(&self) -> bool {
+        self.efer() & EFER_LMA != 0
+    }
+
+    /// The width code runs at.
+    pub fn code_mode(&self) -> Mode {
+        let code = self.area.read(Segment::Cs.rights());
+        if code & rights::LONG != 0 && self.long_mode() {
+            Mode::Bits64
+        } else if code & rights::BIG != 0 {
+            Mode::Bits32
+        } else {
+            Mode::Bits16
+        }
+    }
+
+    /// Current privilege level.
+    pub fn privilege(&self) -> u8 {
+        (self.area.read(Segment::Ss.rights()) >> 5 & 3) as u8
+    }
+
+    /// EFER.
+    pub fn efer(&self) -> u64 {
+        self.area.read(field::GUEST_EFER)
+    }
+
+    /// What the guest reads of CR0.
+    fn cr0(&self) -> u64 {
+        let [own, shown] = [field::GUEST_CR0, field::CR0_SHADOW].map(|f| self.area.read(f));
+        own & !start::CR0_MASK | shown & start::CR0_MASK
+    }
+
+    /// What the guest reads of CR4.
+    pub fn cr4(&self) -> u64 {
+        let mask = start::hidden_cr4(&self.capabilities);
+        let [own, shown] = [field::GUEST_CR4, field::CR4_SHADOW].map(|f| self.area.read(f));
+        own & !mask | shown & mask
+    }
+
+    /// The registers that a walk of the guest's page tables needs.
+    pub fn paging(&self) -> Paging {
+        let cr3 = self.area.read(field::GUEST_CR3);
+        Paging { cr0: self.cr0(), cr3, cr4: self.cr4(), efer: self.efer() }
+    }
+
+    /// Does the guest let interrupts in?
+    pub fn interrupts_enabled(&self) -> bool {
+        self.area.read(field::GUEST_RFLAGS) & RFLAGS_IF != 0
+    }
+
+    /// Is it behind STI or MOV SS?
+    pub(crate) fn in_shadow(&self) -> bool {
+        self.area.read(field::GUEST_INTERRUPTIBILITY) & SHADOW != 0
+    }
+
+    /// After an exit for an instruction: the address of the next one.
+    pub fn next_rip(&self) -> u64 {
+        let [rip, length] =
+            [field::GUEST_RIP, field::INSTRUCTION_LENGTH].map(|f| self.area.read(f));
+        rip.wrapping_add(length)
+    }
+
+    /// The end of an instruction, as the CPU would have it: the guest goes on at `next`, unless
+    /// what the instruction did raises an event first.
+    pub fn advance(&mut self, next: u64) {
+        let long = self.code_mode() == Mode::Bits64;
+        self.area.write(field::GUEST_RIP, if long { next } else { next & 0xFFFF_FFFF });
+        let blocking = self.area.read(field::GUEST_INTERRUPTIBILITY);
+        if blocking & SHADOW != 0 {
+            self.area.write(field::GUEST_INTERRUPTIBILITY, blocking & !SHADOW);
+        }
+        let flags = self.area.read(field::GUEST_RFLAGS);
+        if flags & (RFLAGS_RF | RFLAGS_TF) != 0 {
+            self.end_traced(flags);
+        }
+    }
+
+    /// The rest of it, where the guest is debugged.
+    #[cold]
+    fn end_traced(&mut self, flags: u64) {
+        self.area.write(field::GUEST_RFLAGS, flags & !RFLAGS_RF);
+        let steps = self.area.read(field::GUEST_DEBUGCTL) & BY_BRANCH == 0;
+        if flags & RFLAGS_TF != 0 && steps && Delivered::pending(&self.area).is_none() {
+            let pending = self.area.read(field::GUEST_PENDING_DEBUG);
+            self.area.write(field::GUEST_PENDING_DEBUG, pending | SINGLE_STEP);
+        }
+    }
+
+    /// After an exit for #DB: what DR6 is to read. The exit left it alone, and the guest's trap of
+    /// accesses to debug registers in force, which its handler may make.
+    pub fn take_debug_status(&mut self) -> u64 {
+        let control = self.area.read(field::GUEST_DR7);
+        self.area.write(field::GUEST_DR7, control & !GENERAL_DETECT);
+        debug_status(&self.area)
+    }
+
+    /// Sets CR0, which may begin or end long mode. `pointers`: where the guest's CR3 has those of
+    /// PAE paging, read if it begins. False: the CPU refuses it, for they aren't right.
+    pub fn set_cr0(&mut self, value: u64, pointers: impl FnOnce(u64) -> [u64; 4]) -> bool {
+        let (before, efer, cr4) = (self.cr0(), self.efer(), self.cr4());
+        let paging = value & CR0_PG != 0;
+        let long = efer & EFER_LME != 0 && paging;
+        if paging && before & CR0_PG == 0 && cr4 & CR4_PAE != 0 && !long {
+            let pointers = pointers(self.area.read(field::GUEST_CR3));
+            let reserved = RESERVED | self.capabilities.beyond();
+            if pointers.iter().any(|p| p & PRESENT != 0 && p & reserved != 0) {
+                return false;
+            }
+            POINTERS.into_iter().zip(pointers).for_each(|(f, p)| self.area.write(f, p));
+        }
+        start::set_cr0(&mut self.area, &self.capabilities, value);
+        let lma = if long { EFER_LMA } else { 0 };
+        start::set_efer(&mut self.area, efer & !EFER_LMA | lma);
+        self.flush();
+        true
+    }
+
+    /// Sets EFER, as the guest wrote it, but for LMA, which is CR0's.
+    pub fn set_efer(&mut self, value: u64) {
+        let before = self.efer();
+        let after = value & !EFER_LMA | before & EFER_LMA;
+        if after != before {
+            start::set_efer(&mut self.area, after);
+            self.flush();
+        }
+    }
+
+    /// Base and limit of the guest's IDT, whatever limit is in force.
+    pub fn idtr(&self) -> (u64, u16) {
+        let limit = self.own_limit.unwrap_or_else(|| self.area.read(field::GUEST_IDTR_LIMIT));
+        (self.area.read(field::GUEST_IDTR_BASE), limit as u16)
+    }
+}

@@ -1,0 +1,435 @@
+//! A vCPU as VMX has it: its control structure, kept in step with its mode, its offer and its NMIs.
+//!
+//! Guarantees: all of [`Controls::NEEDED`] but the TPR shadow is set whatever is done here; that is
+//! set in injection mode, and in the others the task priority is the core's own. While an IDT's
+//! limit is cut ([`Vcpu::set_exitless`]), nothing shows or changes that limit without an exit. What
+//! is entered passes [`crate::entry::check`].
+//!
+//! VMX has no virtual interrupt that waits for the guest to let it in, as long as its interrupts
+//! aren't the CPU's own matter (`posted`): an offer is raised at an entry where the guest lets it
+//! in, and else has the guest left as soon as it does ([`Exit::Window`]).
+
+use crate::controls::{pin, primary, secondary};
+use crate::start::{self, ALWAYS_EXCEPTIONS, Parts};
+use crate::{Area, Capabilities, Controls, Delivered, exits, field, nmi_unblocked};
+use core::sync::atomic::{AtomicU8, Ordering};
+use delivery::{Event, EventKind, FIRST_RESERVED, GATE_BYTES, Mode, class};
+use vendor::maps::Map;
+use vendor::{Exit, Start};
+
+const NOT_PRESENT: u32 = 11;
+const GENERAL_PROTECTION: u32 = 13;
+const DEBUG: u8 = 1;
+const CR0_PE: u64 = 1;
+/// Of the interruptibility state.
+const BY_MOV_SS: u64 = 1 << 1;
+const BY_NMI: u64 = 1 << 3;
+
+/// The largest limit of an IDT that is cut.
+const CUT: u64 = FIRST_RESERVED as u64 * GATE_BYTES as u64 - 1;
+
+/// The parts that a vCPU is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// What its control structure points to, with the map of injection mode.
+    pub parts: Parts,
+    /// Physical addresses of its maps of MSRs, by [`Map`].
+    pub maps: [u64; Map::ALL.len()],
+    /// What the CPU's VMX can.
+    pub capabilities: Capabilities,
+    /// It isn't alone on its core.
+    pub shared: bool,
+    /// Gates may be hidden from it by a shadow IDT, so #NP is for the host to look at.
+    pub hides_gates: bool,
+    /// Where it starts.
+    pub start: Start,
+    /// Family, model and stepping: EAX of CPUID 1, which a start-up leaves in EDX.
+    pub signature: u32,
+}
+
+/// One virtual CPU. Its control structure is the current one wherever it is used, but for
+/// [`Vcpu::new`] and a [`Vcpu::reset`] before [`Vcpu::build`].
+pub struct Vcpu<A> {
+    /// Its control structure.
+    pub area: A,
+    /// Its registers, numbered as instructions encode them, but for RSP.
+    pub registers: [u64; 16],
+    pub(crate) capabilities: Capabilities,
+    /// The limit of the guest's IDT, while another is in force.
+    pub(crate) own_limit: Option<u64>,
+    setup: Setup,
+    /// As they stand in the control structure.
+    controls: Controls,
+    exceptions: u32,
+    built: bool,
+    /// The byte of the virtual-APIC page that has the task priority in injection mode.
+    priority: &'static AtomicU8,
+    start: Start,
+    timer_open: bool,
+    timer_lent: bool,
+    x2apic: bool,
+    /// LIDT is to exit.
+    idt_watched: bool,
+    /// The interrupt on offer.
+    offered: Option<u8>,
+    /// It is raised at this entry.
+    raised: bool,
+    /// Cached translations are to be dropped before the next entry.
+    flushes: bool,
+    /// The preemption timer is on.
+    leaves: bool,
+}
+
+impl<A: Area> Vcpu<A> {
+    /// A vCPU at its start, on paper. `controls`: those of [`Controls::fit`].
+    pub fn new(area: A, setup: &Setup, controls: Controls, priority: &'static AtomicU8) -> Self {
+        let mut vcpu = Vcpu {
+            area,
+            registers: [0; 16],
+            capabilities: setup.capabilities,
+            own_limit: None,
+            setup: *setup,
+            controls,
+            exceptions: ALWAYS_EXCEPTIONS | u32::from(setup.hides_gates) << NOT_PRESENT,
+            built: false,
+            priority,
+            start: setup.start,
+            timer_open: true,
+            timer_lent: false,
+            x2apic: true,
+            idt_watched: false,
+            offered: None,
+            raised: false,
+            flushes: true,
+            leaves: false,
+        };
+        vcpu.reset(setup.start);
+        vcpu
+    }
+
+    /// Writes all of the control structure but the host's state, once.
+    pub fn build(&mut self) {
+        start::set_up(&mut self.area, &self.capabilities, &self.controls, &self.setup.parts);
+        self.area.write(field::EXCEPTION_BITMAP, self.exceptions.into());
+        self.built = true;
+        // What a start-up leaves alone is as after a reset.
+        let start = self.start;
+        self.reset(self.setup.start);
+        self.reset(start);
+    }
+
+    /// Was it written?
+    pub fn is_built(&self) -> bool {
+        self.built
+    }
+
+    /// The state of a CPU at its start; nothing pending, injection mode.
+    pub fn reset(&mut self, start: Start) {
+        self.registers = [0; 16];
+        match start {
+            Start::Kernel { registers: (rax, rbx, rsi), .. } => {
+                (self.registers[0], self.registers[3], self.registers[6]) = (rax, rbx, rsi);
+            }
+            Start::StartUp { .. } => self.registers[2] = self.setup.signature.into(),
+        }
+        self.start = start;
+        self.flush();
+        if !self.built {
+            return;
+        }
+        self.restore_idt();
+        start::reset(&mut self.area, &self.capabilities, start);
+        self.set_primary(primary::NMI_WINDOW, false);
+        self.end_leave();
+        self.watch_idt(false);
+        self.watch_halt(false);
+        (self.timer_open, self.timer_lent) = (true, false);
+        self.raised = false;
+        self.offer(None);
+        self.set_injection(0);
+    }
+
+    /// Has the next entry drop all cached translations of the guest.
+    #[inline]
+    pub fn flush(&mut self) {
+        self.flushes = true;
+    }
+
+    /// Whether they are to be dropped; they are from here on.
+    #[inline]
+    pub fn take_flush(&mut self) -> bool {
+        core::mem::replace(&mut self.flushes, false)
+    }
+
+    /// Why it was left; to be asked once for each time.
+    pub fn exit(&mut self) -> Exit {
+        self.end_leave();
+        let exit = exits::decode(&self.area);
+        match exit {
+            Exit::NmiDone => self.set_primary(primary::NMI_WINDOW, false),
+            Exit::Fault { .. } | Exit::Exception { .. } if nmi_unblocked(&self.area, false) => {
+                self.block_nmis();
+            }
+            Exit::NestedFault { .. } if nmi_unblocked(&self.area, true) => self.block_nmis(),
+            _ => {}
+        }
+        exit
+    }
+
+    /// Why it was left isn't asked.
+    #[inline]
+    pub fn acknowledge_exit(&mut self) {
+        self.end_leave();
+    }
+
+    /// Is it #DB that it was left for?
+    pub fn is_debug(exit: Exit) -> bool {
+        matches!(exit, Exit::Exception { vector: DEBUG, .. })
+    }
+
+    fn block_nmis(&mut self) {
+        let blocking = self.area.read(field::GUEST_INTERRUPTIBILITY);
+        self.area.write(field::GUEST_INTERRUPTIBILITY, blocking | BY_NMI);
+    }
+
+    fn set_pin(&mut self, bit: u32, on: bool) {
+        let word = if on { self.controls.pin | bit } else { self.controls.pin & !bit };
+        if word != self.controls.pin {
+            self.controls.pin = word;
+            self.area.write(field::PIN_CONTROLS, word.into());
+        }
+    }
+
+    fn set_primary(&mut self, bit: u32, on: bool) {
+        let word = if on { self.controls.primary | bit } else { self.controls.primary & !bit };
+        if word != self.controls.primary {
+            self.controls.primary = word;
+            self.area.write(field::PRIMARY_CONTROLS, word.into());
+        }
+    }
+}
+
+/// Modes.
+impl<A: Area> Vcpu<A> {
+    /// Injection mode, with this task priority.
+    pub fn set_injection(&mut self, priority: u8) {
+        self.restore_idt();
+        self.set_pin(pin::EXTERNAL_INTERRUPT, true);
+        self.priority.store(priority, Ordering::Relaxed);
+        self.set_primary(primary::TPR_SHADOW, true);
+        self.load_map(Mode::Injection);
+    }
+
+    /// ELI or passthrough mode. Gives the task priority of the guest in injection mode.
+    pub fn set_exitless(&mut self, mode: Mode) -> u8 {
+        let priority = self.virtual_priority();
+        self.offer(None);
+        self.set_pin(pin::EXTERNAL_INTERRUPT, false);
+        self.set_primary(primary::TPR_SHADOW, false);
+        self.load_map(mode);
+        if self.setup.shared {
+            self.cut_idt();
+        }
+        priority
+    }
+
+    /// Is it in injection mode?
+    #[inline]
+    pub fn in_injection(&self) -> bool {
+        self.controls.pin & pin::EXTERNAL_INTERRUPT != 0
+    }
+
+    /// Whether the guest may set its core's timer without an exit in passthrough mode.
+    pub fn open_timer(&mut self, mode: Mode, open: bool) {
+        self.timer_open = open;
+        self.load_map(mode);
+    }
+
+    /// Whether it may in ELI mode: the core's timer is the guest's, and one-shot.
+    pub fn lend_timer(&mut self, mode: Mode, lent: bool) {
+        self.timer_lent = lent;
+        self.load_map(mode);
+    }
+
+    /// Whether the guest's local APIC is in x2APIC mode: else none of its registers is open.
+    pub fn show_x2apic(&mut self, mode: Mode, on: bool) {
+        self.x2apic = on;
+        self.load_map(mode);
+    }
+
+    fn load_map(&mut self, mode: Mode) {
+        if self.built {
+            let map = Map::of(mode, self.timer_open, self.timer_lent, self.x2apic);
+            self.area.write(field::MSR_BITMAPS, self.setup.maps[map as usize]);
+        }
+    }
+
+    /// On a shared core, in ELI mode: the vectors of the host and of the others raise #GP in
+    /// delivery, before any memory of the guest's is read, and nothing shows or ends that unseen.
+    fn cut_idt(&mut self) {
+        let own = self.area.read(field::GUEST_IDTR_LIMIT);
+        self.own_limit = Some(own);
+        self.area.write(field::GUEST_IDTR_LIMIT, own.min(CUT));
+        self.set_exception(GENERAL_PROTECTION, true);
+        self.watch_tables();
+    }
+
+    fn restore_idt(&mut self) {
+        if let Some(own) = self.own_limit.take() {
+            self.area.write(field::GUEST_IDTR_LIMIT, own);
+            self.set_exception(GENERAL_PROTECTION, false);
+            self.watch_tables();
+        }
+    }
+
+    fn set_exception(&mut self, vector: u32, on: bool) {
+        let bit = 1 << vector;
+        self.exceptions = if on { self.exceptions | bit } else { self.exceptions & !bit };
+        self.area.write(field::EXCEPTION_BITMAP, self.exceptions.into());
+    }
+
+    /// Exits on LIDT, and with it on all that is about descriptor tables, or not.
+    pub fn watch_idt(&mut self, on: bool) {
+        self.idt_watched = on;
+        self.watch_tables();
+    }
+
+    fn watch_tables(&mut self) {
+        let (word, bit) = (self.controls.secondary, secondary::DESCRIPTOR_TABLES);
+        let on = self.idt_watched || self.own_limit.is_some();
+        let new = if on { word | bit } else { word & !bit };
+        if new != word {
+            self.controls.secondary = new;
+            self.area.write(field::SECONDARY_CONTROLS, new.into());
+        }
+    }
+
+    /// Exits on HLT, or not.
+    pub fn watch_halt(&mut self, on: bool) {
+        self.set_primary(primary::HLT, on);
+    }
+}
+
+/// Events.
+impl<A: Area> Vcpu<A> {
+    /// Raises an event at the next entry.
+    pub fn inject(&mut self, mut event: Event) {
+        if event.kind == EventKind::Nmi {
+            // Of one whose delivery was interrupted it is set already.
+            let blocking = self.area.read(field::GUEST_INTERRUPTIBILITY);
+            self.area.write(field::GUEST_INTERRUPTIBILITY, blocking & !BY_NMI);
+            self.set_primary(primary::NMI_WINDOW, true);
+        }
+        if self.area.read(field::CR0_SHADOW) & CR0_PE == 0 {
+            // Real mode has none.
+            event.error_code = None;
+        }
+        let length = self.area.read(field::INSTRUCTION_LENGTH) as u32;
+        Delivered::new(event, length).raise(&mut self.area);
+    }
+
+    /// Is one to be raised already?
+    pub fn injects(&self) -> bool {
+        Delivered::pending(&self.area).is_some()
+    }
+
+    /// Could the guest take an NMI? If not, an exit follows when it can.
+    pub fn nmi_possible(&mut self) -> bool {
+        let closed = self.area.read(field::GUEST_INTERRUPTIBILITY) & (BY_NMI | BY_MOV_SS) != 0;
+        if closed {
+            self.set_primary(primary::NMI_WINDOW, true);
+        }
+        !closed
+    }
+
+    /// The task priority in injection mode, all eight bits.
+    pub fn virtual_priority(&self) -> u8 {
+        self.priority.load(Ordering::Relaxed)
+    }
+
+    /// Sets it.
+    pub fn set_virtual_priority(&mut self, priority: u8) {
+        self.priority.store(priority, Ordering::Relaxed);
+    }
+
+    /// In injection mode: the virtual interrupt that the guest takes as soon as its IF and task
+    /// priority let it in, or none.
+    pub fn offer(&mut self, vector: Option<u8>) {
+        self.offered = vector;
+        if vector.is_none() {
+            self.set_primary(primary::INTERRUPT_WINDOW, false);
+            self.set_threshold(0);
+        }
+    }
+
+    /// Was it taken? Then none is on offer any more.
+    pub fn offer_accepted(&self) -> bool {
+        self.offered.is_none()
+    }
+
+    /// The interrupt on offer.
+    pub fn offered(&self) -> Option<u8> {
+        self.offered
+    }
+
+    fn set_threshold(&mut self, threshold: u8) {
+        self.area.write(field::TPR_THRESHOLD, threshold.into());
+    }
+
+    /// Before an entry: raises what is on offer, or has the guest left when it lets it in.
+    #[inline]
+    pub fn prepare(&mut self) {
+        if let Some(vector) = self.offered {
+            self.try_offer(vector);
+        }
+    }
+
+    #[inline(never)]
+    fn try_offer(&mut self, vector: u8) {
+        let held = class(vector) <= class(self.virtual_priority());
+        self.set_threshold(if held { class(vector) } else { 0 });
+        let now = !held && self.interrupts_enabled() && !self.in_shadow() && !self.injects();
+        if now {
+            Delivered::new(Event::interrupt(vector), 0).raise(&mut self.area);
+        }
+        self.raised = now;
+        self.set_primary(primary::INTERRUPT_WINDOW, !held && !now);
+    }
+
+    /// The guest was entered, and left: what was raised was taken.
+    #[inline]
+    pub fn entered(&mut self) {
+        if self.raised {
+            self.raised = false;
+            self.offered = None;
+        }
+    }
+
+    /// The guest wasn't entered.
+    #[cold]
+    pub fn aborted(&mut self) {
+        if self.raised {
+            self.raised = false;
+            Delivered::withdraw(&mut self.area);
+        }
+    }
+
+    /// Has the next entry end before the guest's next instruction: [`Exit::Nmi`].
+    pub fn leave_at_once(&mut self) {
+        self.leaves = true;
+        self.area.write(field::PREEMPTION_TIMER, 0);
+        self.set_pin(pin::PREEMPTION_TIMER, true);
+    }
+
+    #[inline]
+    fn end_leave(&mut self) {
+        if self.leaves {
+            self.leaves = false;
+            self.set_pin(pin::PREEMPTION_TIMER, false);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "vcpu_tests.rs"]
+mod tests;

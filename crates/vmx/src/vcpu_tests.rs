@@ -1,0 +1,328 @@
+//! Whatever is asked of a vCPU, in whatever state the guest left: it can be entered, what is needed
+//! exits, and what is offered is taken when the guest lets it in.
+
+use super::*;
+use crate::area::tests::Model;
+use crate::capabilities::tests::capabilities;
+use crate::entry::check;
+use crate::{Host, start::CR0_MASK};
+use proptest::prelude::*;
+use vendor::PAT_AT_RESET;
+
+const HOST: Host = Host {
+    control: [0x8005_0033, 0x1000, 0x4_2020],
+    efer: 0xD00,
+    pat: PAT_AT_RESET,
+    selectors: [0x08, 0x18],
+    bases: [0, 0x20_0000],
+    task: 0x20_1000,
+    tables: [0x20_2000, 0x20_3000],
+    rip: 0x20_4000,
+};
+const MAPS: [u64; 6] = [0x30_0000, 0x30_1000, 0x30_2000, 0x30_3000, 0x30_4000, 0x30_5000];
+const LONG: Start = Start::Kernel {
+    rip: 0x10_0000,
+    page_tables: Some(0x5000),
+    gdt: (0x6000, 0x27),
+    selectors: (8, 16),
+    registers: (1, 2, 3),
+};
+const FLAT: Start = Start::Kernel {
+    rip: 0x10_0000,
+    page_tables: None,
+    gdt: (0x6000, 0x27),
+    selectors: (8, 16),
+    registers: (1, 2, 3),
+};
+
+fn vcpu(start: Start, shared: bool) -> Vcpu<Model> {
+    let parts = Parts {
+        nested_root: 0x10_0000,
+        vpid: 1,
+        ports: [0x10_1000, 0x10_2000],
+        msrs: MAPS[0],
+        virtual_apic: 0x10_4000,
+    };
+    let setup = Setup {
+        parts,
+        maps: MAPS,
+        capabilities: capabilities(),
+        shared,
+        hides_gates: true,
+        start,
+        signature: 0x6_0F10,
+    };
+    let controls = Controls::fit(&setup.capabilities).unwrap();
+    let priority = Box::leak(Box::new(AtomicU8::new(0)));
+    let mut vcpu = Vcpu::new(Model::default(), &setup, controls, priority);
+    vcpu.build();
+    HOST.write(&mut vcpu.area);
+    vcpu
+}
+
+/// The event that is raised at the entry that comes.
+fn raised(vcpu: &Vcpu<Model>) -> Option<u8> {
+    Delivered::pending(&vcpu.area).map(|event| event.vector)
+}
+
+/// An entry and an exit.
+fn run(vcpu: &mut Vcpu<Model>) {
+    vcpu.prepare();
+    check(&vcpu.area, &vcpu.capabilities).unwrap();
+    vcpu.entered();
+    Delivered::withdraw(&mut vcpu.area);
+}
+
+fn window(vcpu: &Vcpu<Model>) -> bool {
+    vcpu.area.read(field::PRIMARY_CONTROLS) as u32 & primary::INTERRUPT_WINDOW != 0
+}
+
+#[test]
+fn an_offer_is_raised_where_the_guest_lets_it_in() {
+    let mut v = vcpu(LONG, false);
+    v.offer(Some(0x51));
+    v.prepare();
+    assert_eq!((raised(&v), window(&v), v.offer_accepted()), (None, true, false), "IF is clear");
+    v.entered();
+    assert_eq!(v.offered(), Some(0x51));
+    v.area.write(field::GUEST_RFLAGS, 0x202);
+    v.area.write(field::GUEST_INTERRUPTIBILITY, 1);
+    v.prepare();
+    assert_eq!((raised(&v), window(&v)), (None, true), "behind STI");
+    v.entered();
+    v.area.write(field::GUEST_INTERRUPTIBILITY, 0);
+    v.set_virtual_priority(0x51);
+    v.prepare();
+    assert_eq!((raised(&v), window(&v)), (None, false), "the task priority holds it back");
+    assert_eq!(v.area.read(field::TPR_THRESHOLD), 5, "until it is below its class");
+    v.entered();
+    v.set_virtual_priority(0x4F);
+    v.prepare();
+    assert_eq!((raised(&v), window(&v)), (Some(0x51), false));
+    assert_eq!(v.area.read(field::TPR_THRESHOLD), 0);
+    v.aborted();
+    assert_eq!((raised(&v), v.offer_accepted()), (None, false), "it wasn't entered");
+    run(&mut v);
+    assert!(v.offer_accepted());
+}
+
+#[test]
+fn an_exception_goes_before_an_offer() {
+    let mut v = vcpu(LONG, false);
+    v.area.write(field::GUEST_RFLAGS, 0x202);
+    v.offer(Some(0x51));
+    v.inject(Event::exception(13, Some(0)));
+    v.prepare();
+    assert_eq!((raised(&v), window(&v)), (Some(13), true));
+    v.aborted();
+    assert_eq!(raised(&v), Some(13), "which an abort leaves");
+}
+
+#[test]
+fn real_mode_has_no_error_codes() {
+    let mut v = vcpu(LONG, false);
+    v.reset(Start::StartUp { page: 0x9A });
+    assert_eq!(v.registers[2], 0x6_0F10);
+    v.inject(Event::exception(13, Some(0)));
+    assert_eq!(Delivered::pending(&v.area).unwrap().error_code, None);
+    run(&mut v);
+}
+
+#[test]
+fn an_nmi_is_injected_once_and_its_end_is_told() {
+    let mut v = vcpu(LONG, false);
+    let told = |v: &Vcpu<Model>| v.area.read(field::PRIMARY_CONTROLS) as u32 & primary::NMI_WINDOW;
+    assert!(v.nmi_possible() && told(&v) == 0);
+    v.inject(Event::nmi());
+    run(&mut v);
+    assert!(told(&v) != 0);
+    v.area.write(field::GUEST_INTERRUPTIBILITY, BY_NMI);
+    assert!(!v.nmi_possible());
+    v.area.write(field::EXIT_REASON, 8);
+    v.area.write(field::GUEST_INTERRUPTIBILITY, 0);
+    assert_eq!(v.exit(), Exit::NmiDone);
+    assert!(told(&v) == 0 && v.nmi_possible());
+    // One whose delivery was interrupted blocks already.
+    v.area.write(field::GUEST_INTERRUPTIBILITY, BY_NMI);
+    v.inject(Event::nmi());
+    run(&mut v);
+}
+
+#[test]
+fn modes_decide_what_exits() {
+    let mut v = vcpu(LONG, true);
+    v.set_virtual_priority(0x35);
+    assert!(v.in_injection());
+    assert_eq!(v.area.read(field::MSR_BITMAPS), MAPS[0]);
+    v.area.write(field::GUEST_IDTR_LIMIT, 0xFFF);
+    assert_eq!(v.set_exitless(Mode::Eli), 0x35);
+    let has = |v: &Vcpu<Model>, word, bit: u32| v.area.read(word) as u32 & bit != 0;
+    assert!(!has(&v, field::PIN_CONTROLS, pin::EXTERNAL_INTERRUPT));
+    assert!(!has(&v, field::PRIMARY_CONTROLS, primary::TPR_SHADOW), "CR8 is the core's");
+    assert!(has(&v, field::SECONDARY_CONTROLS, secondary::DESCRIPTOR_TABLES));
+    assert!(has(&v, field::EXCEPTION_BITMAP, 1 << GENERAL_PROTECTION));
+    assert_eq!(v.area.read(field::GUEST_IDTR_LIMIT), CUT);
+    assert_eq!(v.idtr().1, 0xFFF, "and the guest's own is kept");
+    assert_eq!(v.area.read(field::MSR_BITMAPS), MAPS[Map::Eli as usize]);
+    run(&mut v);
+    v.set_injection(0x40);
+    assert_eq!(v.area.read(field::GUEST_IDTR_LIMIT), 0xFFF);
+    assert!(!has(&v, field::SECONDARY_CONTROLS, secondary::DESCRIPTOR_TABLES));
+    assert!(!has(&v, field::EXCEPTION_BITMAP, 1 << GENERAL_PROTECTION));
+    assert_eq!(v.virtual_priority(), 0x40);
+    v.watch_idt(true);
+    assert!(has(&v, field::SECONDARY_CONTROLS, secondary::DESCRIPTOR_TABLES));
+    v.leave_at_once();
+    assert!(has(&v, field::PIN_CONTROLS, pin::PREEMPTION_TIMER));
+    v.acknowledge_exit();
+    assert!(!has(&v, field::PIN_CONTROLS, pin::PREEMPTION_TIMER));
+}
+
+#[test]
+fn paging_begins_and_ends_long_mode() {
+    let mut v = vcpu(FLAT, false);
+    let none = |_| unreachable!("no PAE paging");
+    v.area.write(field::GUEST_CR4, 0x2020);
+    v.set_efer(0x100);
+    assert!(!v.long_mode());
+    assert!(v.set_cr0(0x8000_0011, none) && v.long_mode());
+    assert_eq!(v.paging().cr0, 0x8000_0011);
+    assert_eq!(v.area.read(field::GUEST_CR0) & !CR0_MASK, 0, "TS and MP are the guest's");
+    assert!(v.take_flush() && !v.take_flush());
+    check(&v.area, &v.capabilities).unwrap();
+    assert!(v.set_cr0(0x11, none) && !v.long_mode());
+    v.set_efer(0);
+    assert!(!v.set_cr0(0x8000_0011, |_| [0x1007, 0, 0, 0]), "reserved bits in a pointer");
+    assert_eq!(v.paging().cr0, 0x11);
+    assert!(v.set_cr0(0x8000_0011, |_| [0x1001, 0x6, 0, 0x2001]), "one isn't present");
+    assert_eq!(v.area.read(field::GUEST_PDPTE3), 0x2001);
+}
+
+#[test]
+fn an_instruction_ends_its_shadow_and_steps() {
+    let mut v = vcpu(LONG, false);
+    v.area.write(field::GUEST_INTERRUPTIBILITY, 0b1001);
+    v.area.write(field::GUEST_RFLAGS, 1 << 16 | 2);
+    v.advance(0x1_0000_0002);
+    let read = |v: &Vcpu<Model>, field| v.area.read(field);
+    assert_eq!(read(&v, field::GUEST_RIP), 0x1_0000_0002);
+    assert_eq!(read(&v, field::GUEST_INTERRUPTIBILITY), 0b1000);
+    assert_eq!((read(&v, field::GUEST_RFLAGS), read(&v, field::GUEST_PENDING_DEBUG)), (2, 0));
+    v.area.write(field::GUEST_RFLAGS, 1 << 8 | 2);
+    v.advance(4);
+    assert_eq!(read(&v, field::GUEST_PENDING_DEBUG), 1 << 14);
+    check(&v.area, &v.capabilities).unwrap();
+    v.area.write(field::QUALIFICATION, 1 << 14);
+    v.area.write(field::GUEST_DR7, 0x2400);
+    assert_eq!((v.take_debug_status(), read(&v, field::GUEST_DR7)), (0xFFFF_4FF0, 0x400));
+    let mut v = vcpu(FLAT, false);
+    v.advance(0x1_0000_0002);
+    assert_eq!(v.area.read(field::GUEST_RIP), 2, "as wide as the code");
+}
+
+/// What is asked of a vCPU, or what its guest does.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Offer(Option<u8>),
+    Priority(u8),
+    Exception(bool),
+    Nmi,
+    Mode(Mode),
+    WatchIdt(bool),
+    WatchHalt(bool),
+    X2apic(bool),
+    Leave,
+    Guest { interrupts: bool, blocking: u64 },
+    Advance,
+    Abort,
+    Reset(bool),
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let mode = prop_oneof![Just(Mode::Injection), Just(Mode::Eli), Just(Mode::Passthrough)];
+    prop_oneof![
+        proptest::option::of(16u8..).prop_map(Step::Offer),
+        any::<u8>().prop_map(Step::Priority),
+        any::<bool>().prop_map(Step::Exception),
+        Just(Step::Nmi),
+        mode.prop_map(Step::Mode),
+        any::<bool>().prop_map(Step::WatchIdt),
+        any::<bool>().prop_map(Step::WatchHalt),
+        any::<bool>().prop_map(Step::X2apic),
+        Just(Step::Leave),
+        (any::<bool>(), prop::sample::select(vec![0, 1, 2, 8, 9, 10]))
+            .prop_map(|(interrupts, blocking)| Step::Guest { interrupts, blocking }),
+        Just(Step::Advance),
+        Just(Step::Abort),
+        any::<bool>().prop_map(Step::Reset),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_asked_can_be_entered(
+        steps in prop::collection::vec(any_step(), 1..40), shared: bool
+    ) {
+        let mut v = vcpu(LONG, shared);
+        let mut mode = Mode::Injection;
+        for step in steps {
+            match step {
+                Step::Offer(vector) if mode == Mode::Injection => v.offer(vector),
+                Step::Priority(priority) if mode == Mode::Injection => {
+                    v.set_virtual_priority(priority);
+                }
+                Step::Offer(_) | Step::Priority(_) => {}
+                Step::Exception(with) if !v.injects() => {
+                    let (vector, code) = if with { (13, Some(0)) } else { (6, None) };
+                    v.inject(Event::exception(vector, code));
+                }
+                Step::Nmi if !v.injects() && v.nmi_possible() => v.inject(Event::nmi()),
+                Step::Exception(_) | Step::Nmi => {}
+                Step::Mode(Mode::Injection) if mode != Mode::Injection => {
+                    v.set_injection(0);
+                    mode = Mode::Injection;
+                }
+                Step::Mode(new) if mode == Mode::Injection && new != mode => {
+                    v.set_exitless(new);
+                    mode = new;
+                }
+                Step::Mode(_) => {}
+                Step::WatchIdt(on) => v.watch_idt(on),
+                Step::WatchHalt(on) => v.watch_halt(on),
+                Step::X2apic(on) => v.show_x2apic(mode, on),
+                Step::Leave => v.leave_at_once(),
+                Step::Guest { interrupts, blocking } if !v.injects() => {
+                    // Behind STI interrupts are let in.
+                    let open = interrupts || blocking & 1 != 0;
+                    v.area.write(field::GUEST_RFLAGS, if open { 0x202 } else { 2 });
+                    v.area.write(field::GUEST_INTERRUPTIBILITY, blocking);
+                }
+                Step::Guest { .. } => {}
+                Step::Advance => v.advance(0x20_0000),
+                Step::Abort => {
+                    v.prepare();
+                    prop_assert_eq!(check(&v.area, &v.capabilities), Ok(()));
+                    v.aborted();
+                }
+                Step::Reset(kernel) => {
+                    v.reset(if kernel { LONG } else { Start::StartUp { page: 8 } });
+                    mode = Mode::Injection;
+                }
+            }
+            prop_assert_eq!(v.in_injection(), mode == Mode::Injection);
+            let priority = class(v.virtual_priority());
+            v.prepare();
+            prop_assert_eq!(check(&v.area, &v.capabilities), Ok(()));
+            let threshold = v.area.read(field::TPR_THRESHOLD);
+            prop_assert!(threshold <= u64::from(priority) || mode != Mode::Injection);
+            let always = Controls::NEEDED;
+            let primary = v.area.read(field::PRIMARY_CONTROLS) as u32 | primary::TPR_SHADOW;
+            prop_assert_eq!(primary & always.primary, always.primary);
+            let pin = v.area.read(field::PIN_CONTROLS) as u32;
+            prop_assert_eq!(pin & always.pin, always.pin);
+            let bitmap = v.area.read(field::EXCEPTION_BITMAP) as u32;
+            prop_assert_eq!(bitmap & ALWAYS_EXCEPTIONS, ALWAYS_EXCEPTIONS);
+            v.aborted();
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! Whether the CPU has all of VMX that is needed, and what it has besides.
+
+use crate::cpu::msr;
+use alloc::string::{String, ToString};
+use raw_cpuid::native_cpuid::cpuid_count;
+use spin::Once;
+use vmx::{Capabilities, Controls, FeatureControl};
+
+static FOUND: Once<(Capabilities, Controls)> = Once::new();
+
+/// Checks that the CPU has all that is needed; the error is the sentence that names what is
+/// missing.
+pub fn supported() -> Result<(), String> {
+    // SAFETY: the register exists on every CPU with VMX.
+    let control = FeatureControl::of(unsafe { msr::read(FeatureControl::MSR) });
+    control.map_err(|locked| locked.to_string())?;
+    let bits = cpuid_count(0x8000_0008, 0).eax & 0xFF;
+    // SAFETY: it asks for registers that the CPU has by those it has read before.
+    let capabilities = Capabilities::read(bits, |register| unsafe { msr::read(register) });
+    let controls = Controls::fit(&capabilities).map_err(|lack| lack.to_string())?;
+    FOUND.call_once(|| (capabilities, controls));
+    Ok(())
+}
+
+/// What the CPU's VMX can, and the controls of a guest that fit it; none before [`supported`].
+pub fn found() -> Option<&'static (Capabilities, Controls)> {
+    FOUND.get()
+}
