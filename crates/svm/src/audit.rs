@@ -50,6 +50,12 @@ impl Outline {
         Outline { inner: Some(inner), ..self }
     }
 
+    /// Does its guest access all of these ports without an exit?
+    pub fn opens(&self, first: u16, count: u8) -> bool {
+        let mut wanted = (0..u16::from(count)).map(|at| first.checked_add(at));
+        wanted.all(|port| maps::open_ports(self.pm_timer).any(|open| Some(open) == port))
+    }
+
     /// The parts that every vCPU has.
     const OWN_PARTS: u32 = 2 + Map::ALL.len() as u32;
 

@@ -26,6 +26,23 @@ pub fn is_halt(v: &Vmcb) -> bool {
     v.exit_code as u32 == exit::HLT
 }
 
+/// The ports that an exit for IN or OUT is about, by its first word of information.
+fn access(info: u64) -> PortAccess {
+    let (port, size) = ((info >> 16) as u16, (info >> 4 & 7) as u8);
+    PortAccess { port, size, input: info & 1 != 0 }
+}
+
+/// Is it INS, OUTS, or repeated?
+fn is_string(info: u64) -> bool {
+    info & 0b1100 != 0
+}
+
+/// After an exit for IN or OUT: the access, and the address of the next instruction; none: it is a
+/// string's.
+pub fn port_access(v: &Vmcb) -> Option<(PortAccess, u64)> {
+    (!is_string(v.exit_info1)).then(|| (access(v.exit_info1), v.exit_info2))
+}
+
 /// Why the guest was left. `in_service`: is this vector in service in the local APIC that the guest
 /// owns? Asked on emulated CPUs alone.
 #[inline]
@@ -48,15 +65,7 @@ pub fn decode(v: &mut Vmcb, features: &Features, in_service: impl Fn(u8) -> bool
                 }
             }
         }
-        exit::IOIO => Exit::Io {
-            access: PortAccess {
-                port: (info1 >> 16) as u16,
-                size: (info1 >> 4 & 7) as u8,
-                input: info1 & 1 != 0,
-            },
-            string: info1 & 0b1100 != 0,
-            next: info2,
-        },
+        exit::IOIO => Exit::Io { access: access(info1), string: is_string(info1), next: info2 },
         exit::MSR if info1 & 1 != 0 => Exit::MsrWrite,
         exit::MSR => Exit::MsrRead,
         exit::IRET => Exit::NmiDone,

@@ -13,6 +13,17 @@ pub struct PortAccess {
     pub input: bool,
 }
 
+impl PortAccess {
+    /// The accumulator behind an IN of `value`: one of four bytes clears the upper half.
+    pub const fn loaded(self, accumulator: u64, value: u32) -> u64 {
+        match self.size {
+            1 => accumulator & !0xFF | value as u64 & 0xFF,
+            2 => accumulator & !0xFFFF | value as u64 & 0xFFFF,
+            _ => value as u64,
+        }
+    }
+}
+
 /// Why an emulated CPU needs help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quirk {
@@ -117,4 +128,19 @@ pub enum Exit {
     InvalidState,
     /// Anything else: the vendor's exit code and its two words of information.
     Unknown(u64, u64, u64),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PortAccess;
+
+    #[test]
+    fn an_in_leaves_what_it_does_not_load() {
+        let loaded = |size| {
+            PortAccess { port: 0, size, input: true }.loaded(0x1111_2222_3333_4444, 0x5566_7788)
+        };
+        assert_eq!(loaded(1), 0x1111_2222_3333_4488);
+        assert_eq!(loaded(2), 0x1111_2222_3333_7788);
+        assert_eq!(loaded(4), 0x5566_7788, "as every write of 32 bits");
+    }
 }

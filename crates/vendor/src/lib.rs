@@ -190,6 +190,10 @@ pub trait VirtualCpu: decode::Registers + Sized {
     /// After [`Inner::Elsewhere`]: the guest has these registers there without an exit, or none.
     /// They may be used until [`VirtualCpu::flush_translations`].
     fn inner_registers(&mut self, at: u64, registers: Option<Mapping>);
+    /// After [`Inner::Port`]: what an IN reads, if the guest itself reads it without an exit.
+    fn read_open_port(&self, access: PortAccess) -> Option<u32>;
+    /// After [`Inner::Port`]: the inner guest's accumulator behind it.
+    fn set_inner_accumulator(&mut self, value: u64);
     /// Leaves the inner guest for this, if the guest wants that. True: the guest goes on.
     fn notify(&mut self, notice: Notice) -> bool;
     /// An instruction that isn't known accessed what isn't there. True: it may be one of the

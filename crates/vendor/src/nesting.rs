@@ -1,6 +1,7 @@
 //! What a guest that runs guests of its own does, in terms that vendors share: `guest` is the VM's,
 //! `inner` what it runs.
 
+use crate::PortAccess;
 /// A guest's memory, by the page.
 pub trait GuestPages {
     /// The machine's address of the guest's page of 4 KiB that has this guest-physical address in
@@ -30,6 +31,9 @@ pub enum Inner {
     /// It used this guest-physical address of the guest's, which isn't memory: what the guest has
     /// there is asked for ([`VirtualCpu::inner_registers`](crate::VirtualCpu::inner_registers)).
     Elsewhere(u64),
+    /// IN or OUT that the guest lets it do, so that it is done as the guest's own. What is in its
+    /// accumulator; it goes on behind the instruction.
+    Port(PortAccess, u64),
     /// An NMI came, as in [`Exit::Nmi`](crate::Exit::Nmi).
     Nmi,
     /// A physical interrupt is pending, which the host is to take.

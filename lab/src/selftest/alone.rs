@@ -1,13 +1,13 @@
 //! A VM that is the only one, heard to its end.
 //!
-//! Guarantees: what is given is of a run in which nothing failed, and at whose end the VM powered
+//! Guarantees: what `hear` gives is of a run in which nothing failed, and at whose end the VM powered
 //! itself off.
 
 use anyhow::{Result, bail};
 use exitless::{
     boot_image::BootImage,
     context::Context,
-    load,
+    load::{self, File},
     machine::{Disk, Machine},
     report::Report,
     session::{self, Ended, Framing, Seen, Setup},
@@ -17,17 +17,37 @@ use plan::{Plan, Vm};
 use proto::End;
 use std::{ops::ControlFlow, path::Path, time::Duration};
 
-/// Runs it for so long at most. Gives the host's report, and what its console said.
+/// Runs it for so long at most, until it powers itself off. Gives the host's report, and what its
+/// console said.
 pub fn hear(
     cx: &Context,
     vm: Vm<String>,
     disks: Vec<Disk>,
     patience: Duration,
 ) -> Result<(Report, String)> {
-    let mut report = Report::new([vm.name.as_str()]);
     let plan = load::files(Plan::new(vec![vm]), Path::new(""))?;
-    let image = BootImage::new(&plan)?;
-    let machine = Machine::exitless(cx.hypervisor()?, &image.path(), &plan, disks)?;
+    let (ended, report, console) = hear_plan(cx, &plan, disks, patience)?;
+    let console = String::from_utf8_lossy(&console).into_owned();
+    if let Some(failure) = report.failure(&ended) {
+        bail!("{failure}; the console's end: {}", tail(&console));
+    }
+    let end = report.vms.first().and_then(|vm| vm.end.as_ref());
+    if !matches!(ended, Ended::Exited { .. }) || end != Some(&End::PowerOff) {
+        bail!("it didn't power itself off, but {end:?}; the console's end: {}", tail(&console));
+    }
+    Ok((report, console))
+}
+
+/// The same of the only VM of a plan, with its console as it came, however it ends.
+pub fn hear_plan(
+    cx: &Context,
+    plan: &Plan<File>,
+    disks: Vec<Disk>,
+    patience: Duration,
+) -> Result<(Ended, Report, Vec<u8>)> {
+    let mut report = Report::new(plan.vms.iter().map(|vm| vm.name.as_str()));
+    let image = BootImage::new(plan)?;
+    let machine = Machine::exitless(cx.hypervisor()?, &image.path(), plan, disks)?;
     let command = machine.command(cx)?;
     let setup = Setup { command, framing: Framing::Frames, timeout: Some(patience), typed: None };
     let mut console = Vec::new();
@@ -39,15 +59,7 @@ pub fn hear(
         }
         Ok(ControlFlow::Continue(()))
     })?;
-    let console = String::from_utf8_lossy(&console).into_owned();
-    if let Some(failure) = report.failure(&ended) {
-        bail!("{failure}; the console's end: {}", tail(&console));
-    }
-    let end = report.vms.first().and_then(|vm| vm.end.as_ref());
-    if !matches!(ended, Ended::Exited { .. }) || end != Some(&End::PowerOff) {
-        bail!("it didn't power itself off, but {end:?}; the console's end: {}", tail(&console));
-    }
-    Ok((report, console))
+    Ok((ended, report, console))
 }
 
 /// That a console has these texts, in this order.

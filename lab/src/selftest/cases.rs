@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 const NONE: RangeInclusive<u64> = 0..=0;
 
 /// Tests of the kernel that end well, and whether the quick test has them.
-pub const TESTS: [(&str, bool); 51] = [
+pub const TESTS: [(&str, bool); 52] = [
     ("hello", true),
     ("exceptions", false),
     ("true-np", true),
@@ -49,6 +49,7 @@ pub const TESTS: [(&str, bool); 51] = [
     ("state", false),
     ("bad-msr", false),
     ("bad-port", false),
+    ("open-port", false),
     ("bad-config", false),
     ("bad-efer", false),
     ("bad-xcr", false),

@@ -19,6 +19,7 @@ mod deviceless;
 mod echo;
 pub mod hostile;
 mod hypervisor;
+mod inner_exitless;
 pub mod inner_linux;
 mod inventory;
 mod judge;
@@ -133,6 +134,8 @@ struct Chosen {
     kernels: Vec<(&'static str, table::Shape)>,
     /// Linux as a hypervisor.
     hypervisors: Vec<hypervisor::Kind>,
+    /// Exitless as one.
+    exitless: Vec<Case>,
     stock: Vec<stock::Kind>,
     /// The daemon with a controller of its own.
     vfio: bool,
@@ -152,6 +155,7 @@ impl Chosen {
             cases: choice.cases(),
             kernels: if usual { table::chosen(quick, only) } else { Vec::new() },
             hypervisors: if usual { hypervisor::chosen(quick, only) } else { Vec::new() },
+            exitless: if usual { inner_exitless::chosen(quick, only) } else { Vec::new() },
             stock: if qemu && anything { stock::chosen(quick, long, only) } else { Vec::new() },
             vfio: usual && vfio::is_chosen(quick, only),
             bochs: if bochs { bochs::chosen(quick, only) } else { Vec::new() },
@@ -172,6 +176,7 @@ impl Chosen {
         cases
             .chain(kernels)
             .chain(hypervisors)
+            .chain(self.exitless.iter().map(|case| case.name.clone()))
             .chain(self.stock.iter().map(|kind| kind.name().to_owned()))
             .chain(self.vfio.then(|| vfio::NAME.to_owned()))
             .chain(self.bochs.iter().map(|kind| kind.name().to_owned()))
@@ -189,12 +194,12 @@ pub fn list(choice: Choice) -> Result<Vec<String>> {
 pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
     let chosen = Chosen::of(choice)?;
     let tally = Tally::new(chosen.names().len());
-    let Chosen { cases, kernels, hypervisors, stock, vfio, bochs, vmx } = chosen;
+    let Chosen { cases, kernels, hypervisors, exitless, stock, vfio, bochs, vmx } = chosen;
     let (only, total) = (choice.only, all().len());
     let has = |variant| cases.iter().chain(&vmx).any(|c| c.has(variant));
     let kernel = kernel::build(cx, has)?;
     // Built before the first case, so that no case's time has it.
-    if cases.iter().any(|c| !c.is_bare()) {
+    if cases.iter().any(|c| !c.is_bare()) || !exitless.is_empty() {
         cx.hypervisor()?;
     }
     let is_planted = |c: &Case| matches!(c.machine, Special::Planted | Special::Unplaced(_));
@@ -217,6 +222,7 @@ pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
     }
     summary += table::run(cx, &kernels, only.is_none(), &tally)?;
     summary += hypervisor::run(cx, &hypervisors, &tally)?;
+    summary += inner_exitless::run(cx, &exitless, &kernel, &tally)?;
     summary += stock::run(cx, &stock, &tally)?;
     if vfio {
         summary += vfio::run(cx, &tally)?;

@@ -216,7 +216,8 @@ fn says(console: &[u8], text: &str) -> bool {
 /// The first disk of [`Special::Attacked`] and [`Special::Parts`].
 const DISK: &str = "disk";
 
-fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
+/// A case's plan, with its kernels in this directory.
+pub fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>> {
     let mut vms = Vec::new();
     let mut cores = 1..;
     let port = if case.has(Variant::Linux) { echo::send_back()? } else { 0 };

@@ -55,6 +55,11 @@ fn codes_are_those_of_the_manual() {
         assert_eq!(hardware(code, 0, 0), exit, "{code:#x}");
     }
     assert_eq!(hardware(0x7C, 1, 0), Exit::MsrWrite);
+    let access = PortAccess { port: 0x3FD, size: 1, input: true };
+    assert_eq!(port_access(&left(0x7B, 0x03FD_0211, 7)), Some((access, 7)));
+    // INS, and repeated.
+    assert_eq!(port_access(&left(0x7B, 0x03FD_0215, 7)), None);
+    assert_eq!(port_access(&left(0x7B, 0x03FD_021D, 7)), None);
     assert!(is_msr_write(&left(0x7C, 1, 0)) && !is_msr_write(&left(0x7C, 0, 0)));
     assert!(!is_msr_write(&left(0x7B, 1, 0)));
     assert!(is_halt(&left(0x78, 0, 0)) && !is_halt(&left(0x7C, 1, 0)));

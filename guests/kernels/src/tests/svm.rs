@@ -164,6 +164,42 @@ fn maps(test: &str, guest: &mut Guest) {
     guest.run();
     let info = guest.block().get(block::EXIT_INFO_1);
     check!(test, info >> 16 == 0x80 && info & 1 == 0, "OUT: port {:#x}", info >> 16);
+    ports(test, guest);
+}
+
+/// A port that L1 opens is L1's own.
+fn ports(test: &str, guest: &mut Guest) {
+    /// A register of the serial port that does nothing.
+    const SCRATCH: u16 = 0x3FF;
+    let uses = |guest: &mut Guest, byte| {
+        guest.restart(inside::uses_port());
+        let registers = &mut guest.registers;
+        (registers.rdx, registers.rsi, registers.rdi) =
+            (SCRATCH.into(), byte, 0x1234_5678_9ABC_DE00);
+        let window = Window::open();
+        guest.enter();
+        let exits = window.close().own();
+        block::let_in();
+        exits
+    };
+    cpu::outb(SCRATCH, 0x11);
+    uses(guest, 0x22);
+    let (code, kept) = (guest.code(), cpu::inb(SCRATCH));
+    check!(test, code == exit::IOIO && kept == 0x11, "OUT, closed: {code:#x}, {kept:#x}");
+    block::open_port(SCRATCH, true);
+    for byte in [0x33, 0x44] {
+        let exits = uses(guest, byte);
+        let (code, read) = (guest.code(), guest.registers.rcx);
+        let right = code == exit::VMMCALL && read == 0x1234_5678_9ABC_DE00 | byte;
+        check!(test, right, "OUT and IN, open: {code:#x}, {read:#x}");
+        let own = u64::from(cpu::inb(SCRATCH));
+        check!(test, own == byte, "and L1 finds it: {own:#x}");
+        let right = policy() == Policy::Bare || exits == 4;
+        check!(test, right, "each is the host's alone: {exits} exits");
+    }
+    block::open_port(SCRATCH, false);
+    uses(guest, 0x55);
+    check!(test, guest.code() == exit::IOIO, "closed again without a word: {:#x}", guest.code());
 }
 
 /// It has no table of interrupts, and executes what is undefined.

@@ -67,6 +67,28 @@ pub fn alone(test: &str, _: &Boot) {
     );
 }
 
+/// Ticks without end, while the CPU computes and while it sleeps: under `direct` nothing exits.
+/// Options: `ticks=N`, for each of the two.
+pub fn many(test: &str, boot: &Boot) {
+    let ticks = boot.option("ticks").and_then(|n| n.parse().ok()).unwrap_or(20);
+    idt::on(0x50, |_| x2apic::complete());
+    cpu::enable_interrupts();
+    x2apic::start_timer(0x50, true, SHORT);
+    let window = Window::open();
+    while idt::count(0x50) < ticks {
+        cpu::pause();
+    }
+    while idt::count(0x50) < 2 * ticks {
+        cpu::halt_until_interrupt();
+    }
+    let counted = window.close();
+    x2apic::stop_timer();
+    check!(test, true, "{ticks} ticks while it computes, and while it sleeps");
+    if policy() == Policy::Direct {
+        counted.expect_none(test);
+    }
+}
+
 /// A host whose handler takes longer than a timer's period must not be caught in it. On bare
 /// metal the guest would catch itself.
 pub fn floor(test: &str, _: &Boot) {

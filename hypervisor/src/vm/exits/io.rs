@@ -16,11 +16,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         string: bool,
         next: u64,
     ) -> Result<Reason, (Reason, Stop)> {
-        let target = self.vm.bus.port(access.port, access.size);
-        let reason = target.map_or(Reason::PortIo, |target| target.reason);
-        if !target.is_some_and(|target| target.answers.to(access.input)) {
-            self.note_unanswered(Place::Port(access.port), !access.input);
-        }
+        let reason = self.port_reason(access);
         let done = match string {
             true => self.string_io(access, next),
             false => self.register_io(access, next),
@@ -28,25 +24,52 @@ impl<C: VirtualCpu> Vcpu<C> {
         done.map(|()| reason).map_err(|stop| (reason, stop))
     }
 
+    /// What an access is counted as. One that nothing answers is told of.
+    fn port_reason(&mut self, access: PortAccess) -> Reason {
+        let target = self.vm.bus.port(access.port, access.size);
+        if !target.is_some_and(|target| target.answers.to(access.input)) {
+            self.note_unanswered(Place::Port(access.port), !access.input);
+        }
+        target.map_or(Reason::PortIo, |target| target.reason)
+    }
+
     /// IN or OUT.
     pub(in crate::vm) fn register_io(&mut self, access: PortAccess, next: u64) -> Result<(), Stop> {
-        let PortAccess { port, size, input } = access;
         let old = self.cpu.gpr(RAX);
-        if input {
-            let value = self.read_port(port, size) as u64;
-            self.cpu.set_gpr(
-                RAX,
-                match size {
-                    1 => old & !0xFF | value & 0xFF,
-                    2 => old & !0xFFFF | value & 0xFFFF,
-                    _ => value,
-                },
-            );
-        } else {
-            let value = old as u32 & ports::unclaimed(size);
-            self.write_port(port, size, value)?;
+        let new = self.accumulator_io(access, old)?;
+        if access.input {
+            self.cpu.set_gpr(RAX, new);
         }
         self.cpu.advance(next);
         Ok(())
+    }
+
+    /// The accumulator behind IN or OUT.
+    fn accumulator_io(&mut self, access: PortAccess, old: u64) -> Result<u64, Stop> {
+        let PortAccess { port, size, input } = access;
+        if input {
+            return Ok(access.loaded(old, self.read_port(port, size)));
+        }
+        self.write_port(port, size, old as u32 & ports::unclaimed(size))?;
+        Ok(old)
+    }
+
+    /// IN or OUT of an inner guest's, which the guest lets it do: as the guest's own.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn inner_port(
+        &mut self,
+        access: PortAccess,
+        old: u64,
+    ) -> Result<Reason, (Reason, Stop)> {
+        let (new, reason) = match self.cpu.read_open_port(access) {
+            Some(value) => (access.loaded(old, value), Reason::PortIo),
+            None => {
+                let reason = self.port_reason(access);
+                (self.accumulator_io(access, old).map_err(|stop| (reason, stop))?, reason)
+            }
+        };
+        self.cpu.set_inner_accumulator(new);
+        Ok(reason)
     }
 }

@@ -94,6 +94,13 @@ impl<C: VirtualCpu> Vcpu<C> {
             reason = match inner {
                 Inner::Told => Reason::NestedReflected,
                 Inner::Filled | Inner::Elsewhere(_) => Reason::NestedFill,
+                Inner::Port(access, accumulator) => match vcpu.inner_port(access, accumulator) {
+                    Ok(reason) => reason,
+                    Err((of, stop)) => {
+                        reason = of;
+                        break Some(stop);
+                    }
+                },
                 Inner::Nmi => Reason::Kick,
                 Inner::Interrupt => {
                     vcpu.cpu.take_interrupts();

@@ -106,6 +106,17 @@ pub fn open_msr(msr: u32, open: bool) {
     }
 }
 
+/// Whether accesses to a port exit.
+pub fn open_port(port: u16, open: bool) {
+    let bit = usize::from(port);
+    let word = &PORTS[bit / 64 / 512].0[bit / 64 % 512];
+    if open {
+        word.fetch_and(!(1 << (bit % 64)), SeqCst);
+    } else {
+        word.fetch_or(1 << (bit % 64), SeqCst);
+    }
+}
+
 /// The control block.
 pub struct Block;
 

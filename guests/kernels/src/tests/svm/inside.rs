@@ -3,7 +3,7 @@
 core::arch::global_asm!(
     r#"
 .balign 16
-.global svm_cpuids, svm_hypercall, svm_halt, svm_reads_msr, svm_writes_port
+.global svm_cpuids, svm_hypercall, svm_halt, svm_reads_msr, svm_writes_port, svm_uses_port
 .global svm_undefined, svm_spins, svm_touches, svm_stores, svm_jumps
 .global svm_saves, svm_loads, svm_flags, svm_arrives, svm_watches, svm_refuses
 svm_cpuids:
@@ -22,6 +22,13 @@ svm_reads_msr:
 svm_writes_port:
     mov eax, 0x41
     out 0x80, al
+    vmmcall
+svm_uses_port:
+    mov eax, esi
+    out dx, al
+    mov rax, rdi
+    in al, dx
+    mov rcx, rax
     vmmcall
 svm_undefined:
     ud2
@@ -90,6 +97,8 @@ codes!(
     reads_msr = svm_reads_msr,
     /// OUT to port 80h, VMMCALL.
     writes_port = svm_writes_port,
+    /// OUT of RSI's byte to port DX, IN from there into RDI's lowest byte, that in RCX, VMMCALL.
+    uses_port = svm_uses_port,
     /// UD2.
     undefined = svm_undefined,
     /// Nothing, without end.

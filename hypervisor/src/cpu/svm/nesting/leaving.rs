@@ -1,7 +1,8 @@
 //! The exits of L2: told to L1, or the host's to put right.
 //!
 //! What L1 lets L2 do and the host doesn't let anybody is #UD to L2, but for what is named in
-//! `SvmCpu::put_right`: port and MSR accesses, CPUID and MOV to CR0 are carried out for L1 alone.
+//! `Nesting::put_right`, IN and OUT among it: MSR accesses, string I/O, CPUID and MOV to CR0 are
+//! carried out for L1 alone.
 
 use super::Nesting;
 use super::memory::{InPage, Maps, Words, composed};
@@ -113,6 +114,13 @@ impl Nesting {
                 self.inner.intercept_dr_write = 0;
             }
             exit::RDPMC => self.raise(GENERAL_PROTECTION, Some(0)),
+            exit::IOIO => {
+                if let Some((access, next)) = svm::port_access(self.inner) {
+                    self.inner.advance(next);
+                    return Ok(Inner::Port(access, self.inner.rax));
+                }
+                self.raise(UNDEFINED, None);
+            }
             exit::MSR if self.open_msr(v01, memory, msr, self.inner.exit_info1 & 1 != 0) => {
                 return Ok(Inner::Filled);
             }

@@ -171,6 +171,11 @@ impl Nesting {
         self.block.is_some()
     }
 
+    /// L2's accumulator.
+    pub fn set_accumulator(&mut self, value: u64) {
+        self.inner.rax = value;
+    }
+
     /// Nothing that the CPU has cached of L2's translations is used again.
     pub fn flush(&mut self) {
         self.inner.tlb_control = 1;

@@ -1,0 +1,239 @@
+//! Exitless as a guest, with test kernels as guests of its own: the same image in both places.
+//!
+//! Guarantees: the innermost guests' checks held, as in any other case; each of their exits had two
+//! of the outer one's; their ticks, and what their vCPUs send each other without an exit, had none
+//! of either's; core 0 of each hypervisor looked over its tables and found nothing wrong.
+
+use super::{
+    alone,
+    case::{Case, Expected, Guest, MEMORY, NAMES, Outcome},
+    cases::{again, case, guest},
+    judge,
+    kernel::Kernel,
+    names::named,
+    run as machines, smp, switch,
+    tally::Tally,
+    virtio,
+};
+use crate::summary::Summary;
+use anyhow::{Context as _, Result, bail};
+use exitless::{
+    context::Context,
+    load::File,
+    report::Report,
+    session::Ended,
+    stream::{Demux, Piece},
+};
+use ledger::Reason;
+use plan::{GuestIommu, OnReset, Plan, Policy, Vm};
+use std::{fs, time::Duration};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The inner hypervisor's, beside its guests'.
+const OWN_MEMORY: u64 = 192 << 20;
+/// Exits of a core of the inner hypervisor's that no exit of its guest's has: until it runs it, and
+/// for the first use of what its guest has open; in pages of memory, too.
+const BESIDES: u64 = 80;
+/// Before its first guest runs, and for a tick that comes while the inner hypervisor itself runs.
+const INSTRUCTIONS: u64 = 8;
+/// Interrupts that come while it itself runs, and exits that end at such a one.
+const LOST: u64 = 4;
+/// What an interrupt, or its end, would have been counted as.
+const INTERRUPTS: [Reason; 6] = [
+    Reason::HostInterrupt,
+    Reason::TimerInterrupt,
+    Reason::TimerEoi,
+    Reason::DeviceInterrupt,
+    Reason::DeviceEoi,
+    Reason::OtherEoi,
+];
+
+/// What was heard of the outer hypervisor's guest, and of the inner one's.
+struct Heard {
+    outer: Report,
+    inner: Outcome,
+}
+
+/// All of them.
+fn all() -> Vec<Case> {
+    let of = |name: &str, guests: Vec<Guest>| Case {
+        guests,
+        ..case(format!("nesting/exitless{name}"), false, [])
+    };
+    let direct = |tests| plain(tests, Policy::Direct);
+    let ticks = Guest { options: "ticks=500", ..direct("timer-many") };
+    let several = Guest { devices: Vec::new(), ..smp::several("ipi-exits", Policy::Direct) };
+    let disk = virtio::with_disk(guest("virtio-load", Policy::Direct));
+    let pair = switch::pair("net-exchange", Policy::Direct);
+    let restart = Guest { devices: Vec::new(), ..again("restart", Policy::Direct) };
+    let end = Expected::Fault("triple fault");
+    vec![
+        of("", vec![ticks]),
+        of("-port", vec![direct("open-port")]),
+        of("-several", vec![several]),
+        Case { sidecores: 1, ..of("-disk", vec![disk]) },
+        Case { sidecores: 1, ..of("-network", pair.into()) },
+        of("-eli", vec![plain("timer", Policy::Eli), plain("self-ipi", Policy::Eli)]),
+        of("-trap", vec![plain("timer", Policy::Trap)]),
+        of("-restart", vec![restart]),
+        of("-ends", vec![Guest { end, ..direct("triple-fault") }, direct("hello")]),
+        of("-nested", vec![Guest { nested: true, ..direct("svm-exits") }]),
+    ]
+}
+
+fn plain(tests: &'static str, policy: Policy) -> Guest {
+    Guest { devices: Vec::new(), ..guest(tests, policy) }
+}
+
+/// Those that are chosen by a part of their name, or with all; a quick test has none.
+pub fn chosen(quick: bool, only: Option<&str>) -> Vec<Case> {
+    let mut cases = all();
+    cases.retain(|case| only.map_or(!quick, |text| named(&case.name, text)));
+    cases
+}
+
+/// Runs them.
+pub fn run(cx: &Context, chosen: &[Case], kernel: &Kernel, tally: &Tally) -> Result<Summary> {
+    let mut summary = Summary::default();
+    for case in chosen {
+        summary += tally.play(cx, &case.name, || judge(case, &hear(cx, case, kernel)?))?;
+    }
+    Ok(summary)
+}
+
+/// Boots it.
+fn hear(cx: &Context, case: &Case, kernel: &Kernel) -> Result<Heard> {
+    let directory = tempfile::tempdir().context("no temporary directory can be made")?;
+    let inner = machines::plan(case, kernel, directory.path())?;
+    let cores = inner.vms.iter().flat_map(|vm| &vm.cpus).chain(&inner.sidecores).max();
+    let image = plan::image::build(&inner)?;
+    let path = cx.hypervisor()?.to_owned();
+    let bytes = fs::read(&path).with_context(|| format!("{} can't be read", path.display()))?;
+    let outer = Vm {
+        name: "outer".into(),
+        cpus: (1..=cores.copied().unwrap_or(0) + 1).collect(),
+        weight: plan::DEFAULT_WEIGHT,
+        limit: plan::Limit::default(),
+        memory: OWN_MEMORY + MEMORY * inner.vms.len() as u64,
+        kernel: File { path, bytes },
+        initrd: Some(File { path: "its plan".into(), bytes: image }),
+        cmdline: String::new(),
+        devices: vec![],
+        disks: vec![],
+        interfaces: vec![],
+        interrupts: Some(Policy::Direct),
+        reset: OnReset::Stop,
+        nested: true,
+        iommu: GuestIommu::None,
+    };
+    let (ended, outer, said) = alone::hear_plan(cx, &Plan::new(vec![outer]), Vec::new(), PATIENCE)?;
+    Ok(Heard { outer, inner: heard_of(case, ended, &said) })
+}
+
+/// What the inner hypervisor said, which ended so.
+fn heard_of(case: &Case, ended: Ended, said: &[u8]) -> Outcome {
+    let names = NAMES.into_iter().take(case.guests.len());
+    let (mut report, mut log) = (Report::new(names), Vec::new());
+    let mut consoles = vec![Vec::new(); case.guests.len()];
+    let mut demux = Demux::default();
+    let mut see = |piece: Piece| match piece {
+        Piece::Console { vm, bytes } => {
+            consoles.get_mut(vm).into_iter().for_each(|console| console.extend_from_slice(bytes));
+        }
+        Piece::Log(line) => log.push(line),
+        Piece::Record(record) => report.see(&record),
+    };
+    demux.push(said, &mut see);
+    demux.finish(&mut see);
+    let consoles = consoles.iter().map(|c| String::from_utf8_lossy(c).into_owned()).collect();
+    Outcome {
+        ended,
+        report,
+        consoles,
+        log,
+        answers: Vec::new(),
+        live: Report::default(),
+        unwatched: None,
+        edges: Vec::new(),
+        entered: None,
+        disk: Vec::new(),
+        screen: Vec::new(),
+    }
+}
+
+fn judge(case: &Case, heard: &Heard) -> Result<String> {
+    let Heard { outer, inner } = heard;
+    let mut wrong = judge::complaints(case, inner);
+    wrong.extend(outer.audit.complaint(false));
+    let counted = Counted::of(case, outer, &inner.report);
+    wrong.extend(counted.complaints());
+    if wrong.is_empty() { Ok(counted.told()) } else { bail!("{}", wrong.join("\n      ")) }
+}
+
+/// Exits of the outer hypervisor's, on the cores on which the inner one runs its guests.
+#[derive(Debug, Default)]
+struct Counted {
+    /// Exits of the innermost guests', as the inner hypervisor counts them; and kicks among them.
+    inner: u64,
+    kicks: u64,
+    /// Those that it was told, and for its own instructions.
+    told: u64,
+    instructions: u64,
+    /// For what it sends other cores, by which its own core 0 is woken.
+    sent: u64,
+    interrupts: u64,
+    /// All others.
+    besides: u64,
+    /// Starts of a core.
+    starts: u64,
+}
+
+impl Counted {
+    fn of(case: &Case, outer: &Report, inner: &Report) -> Self {
+        let inner = inner.vms.iter().map(|vm| vm.counters());
+        let mut counted = Counted::default();
+        for counters in inner {
+            counted.inner += counters.total();
+            counted.kicks += counters.of(Reason::Kick);
+        }
+        let again = if case.guests.iter().any(|guest| guest.restarts) { 2 } else { 1 };
+        for counters in outer.vms.iter().flat_map(|vm| vm.vcpus.iter().skip(1)) {
+            let interrupts = INTERRUPTS.map(|reason| counters.of(reason)).iter().sum::<u64>();
+            let [told, instructions, sent] =
+                [Reason::NestedReflected, Reason::Nesting, Reason::Ipi].map(|r| counters.of(r));
+            counted.told += told;
+            counted.instructions += instructions;
+            counted.sent += sent;
+            counted.interrupts += interrupts;
+            counted.besides += counters.total() - told - instructions - sent - interrupts;
+            counted.starts += again;
+        }
+        counted
+    }
+
+    fn complaints(&self) -> Vec<String> {
+        let &Counted { inner, kicks, told, instructions, interrupts, besides, starts, .. } = self;
+        let mut wrong = Vec::new();
+        if told > inner || told + kicks + LOST * starts < inner {
+            wrong.push(format!("it was told {told} exits, and counts {inner}, {kicks} for kicks"));
+        }
+        for (what, found, most) in [
+            ("its own instructions", instructions, inner + 4 * kicks + INSTRUCTIONS * starts),
+            ("interrupts", interrupts, LOST * starts),
+            ("anything else", besides, 2 * kicks + BESIDES * starts),
+        ] {
+            if found > most {
+                wrong.push(format!("{found} exits for {what}, {most} at most: {self:?}"));
+            }
+        }
+        wrong
+    }
+
+    fn told(&self) -> String {
+        let &Counted { inner, told, instructions, interrupts, besides, sent, .. } = self;
+        let each = (told + instructions) as f64 / inner.max(1) as f64;
+        format!(
+            "{inner} exits of its guests, {each:.2} of ours each; {interrupts} for interrupts, {sent} for what it sends, {besides} besides"
+        )
+    }
+}
