@@ -60,6 +60,8 @@ mod report;
 mod ring;
 mod rings;
 #[cfg(test)]
+mod rings_counted;
+#[cfg(test)]
 mod rings_tests;
 mod sandbox;
 mod settle;

@@ -21,14 +21,14 @@ const USED: u64 = 0x2000;
 const MILLISECOND: u64 = HERTZ / 1000;
 
 /// A disk whose driver offers as much as there is room for.
-struct Guest {
+pub struct Guest {
     memory: GuestMemory,
     span: Span,
     place: usize,
 }
 
 impl Guest {
-    fn new(rings: &mut Rings, limits: Limits) -> Guest {
+    pub fn new(rings: &mut Rings, limits: Limits) -> Guest {
         let disk = Disk::null(1 << 20, 1, false).expect("a disk");
         let device = rings.add_device(Device {
             name: "disk".into(),
@@ -72,17 +72,17 @@ impl Guest {
     }
 
     /// Offers so many more than are answered.
-    fn offer(&self, count: u16) {
+    pub fn offer(&self, count: u16) {
         let index = self.used().wrapping_add(count);
         self.span.write(AVAILABLE + 2, &index.to_le_bytes()).expect("inside");
     }
 
-    fn completed(&self, rings: &mut Rings) -> u64 {
+    pub fn completed(&self, rings: &mut Rings) -> u64 {
         rings.get(self.place).expect("it is there").counts.completed
     }
 }
 
-fn manual() -> (Rings, Rc<Cell<u64>>) {
+pub fn manual() -> (Rings, Rc<Cell<u64>>) {
     let now = Rc::new(Cell::new(HERTZ));
     (Rings::new(Clock::Manual(now.clone())), now)
 }

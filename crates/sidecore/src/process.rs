@@ -21,8 +21,17 @@ impl Schedule {
     /// VM isn't at a limit; else when the first VM of a polled queue isn't any more. None: no queue
     /// is polled, so that only a kick brings work. For callers that sleep.
     pub fn look_again_at(&self, now: u64) -> Option<u64> {
-        let polled = self.queues.iter().filter(|queue| queue.state == State::Polled);
-        polled.map(|queue| self.vms[queue.vm].opens_at().max(now)).min()
+        let mut first = None;
+        for queue in self.queues.iter().filter(|queue| queue.state == State::Polled) {
+            let vm = &self.vms[queue.vm];
+            // None can be earlier.
+            if vm.is_open(now) {
+                return Some(now);
+            }
+            let opens = vm.opens_at();
+            first = Some(first.map_or(opens, |first: u64| first.min(opens)));
+        }
+        first
     }
 
     /// For so many ticks a VM saves up what its limits allow, instead of [`Settings::burst`]; until

@@ -55,6 +55,8 @@ pub struct Schedule {
     pub(crate) round: Round,
     /// Behind the queue that had the last turn.
     from: usize,
+    /// No queue that is polled has had nothing since earlier than this.
+    oldest: u64,
     /// The last turn was a kicked queue's.
     was_work: bool,
     /// Counts the turns in which something was served; and passes in which nobody could be.
@@ -81,6 +83,7 @@ impl Schedule {
             running: None,
             round: Round::EMPTY,
             from: 0,
+            oldest: 0,
             was_work: false,
             worked: 1,
             works: false,
@@ -173,12 +176,12 @@ impl Schedule {
             self.clock -= SET_BACK;
             self.vms.iter_mut().for_each(Vm::set_back);
         }
-        let Found { first, kicked, delayed, idle } = self.scan(now, look);
+        let Found { first, kicked, delayed } = self.scan(now, look);
         let Some(Waiting { key, queue: first, .. }) = first else {
             self.was_work = false;
             // Nobody else waits: those that rest come next.
             self.worked = self.worked.wrapping_add(1);
-            return idle.map_or(Turn::Nothing, Turn::Sleep);
+            return self.find_idle(now).map_or(Turn::Nothing, Turn::Sleep);
         };
         self.clock = self.clock.max(time_of(key));
         if kicked.is_some() || delayed {
@@ -400,7 +403,7 @@ impl Schedule {
         *passes = (*passes).max(ends.passes.saturating_sub(since.passes));
         *cost = (*cost).max(ends.cost.saturating_sub(since.cost));
         queue.turn = self.statistics.found;
-        (queue.kicked, queue.backlog) = (None, (0, 0));
+        (queue.kicked, queue.backlog, queue.busy) = (None, (0, 0), now);
         Turn::Serve(place)
     }
 

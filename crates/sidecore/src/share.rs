@@ -138,7 +138,7 @@ impl Vm {
     /// Has it limits?
     #[inline]
     pub const fn is_limited(&self) -> bool {
-        self.requests.price != 0 || self.bytes.price != 0
+        self.requests.price | self.bytes.price != 0
     }
 
     /// Counts a piece against its limits. True: it may be served on.

@@ -22,13 +22,13 @@ impl Schedule {
         Some(next)
     }
 
-    /// Looks at all queues: which one's turn it is; the one that was kicked first of those that
-    /// were, and one that had nothing for long. The round has those that wait; the first of them
-    /// has its turn.
+    /// Looks at all queues: which one's turn it is, and the one that was kicked first of those that
+    /// were. The round has those that wait; the first of them has its turn.
     pub(super) fn scan(&mut self, now: u64, look: &mut impl Look) -> Found {
         let begins = self.wait_begins();
         let Schedule { queues, vms, settings, clock, worked, round, from, .. } = self;
-        let mut found = Found { first: None, kicked: None, delayed: false, idle: None };
+        let mut found = Found { first: None, kicked: None, delayed: false };
+        let mut others = false;
         round.begin();
         // From behind the last turn on: they come in the order of their turns, mostly.
         let (before, after) = queues.split_at_mut((*from).min(queues.len()));
@@ -38,32 +38,28 @@ impl Schedule {
                     continue;
                 }
                 let vm = &vms[queue.vm];
-                let key = key_of(vm.key(*clock, settings), queue.turn);
-                let one = Waiting { key, vm: queue.vm, queue: place };
                 if vm.is_limited() && !vm.is_open(now) {
                     queue.is_held(now);
                     found.delayed |= queue.kicked.is_some();
-                    round.pass_over(one);
+                    others = true;
                     continue;
                 }
                 // One that is known to wait isn't looked at.
                 if queue.waits.is_none() {
                     if look.waiting(place) == 0 {
                         queue.kicked = None;
-                        if elapsed(queue.busy, now) >= settings.idle {
-                            found.idle = found.idle.or(Some(place));
-                        }
-                        round.pass_over(one);
+                        others = true;
                         continue;
                     }
                     (queue.waits, queue.busy, queue.since) = (Some(begins), now, now);
                 }
                 if vm.rests == *worked {
                     found.delayed |= queue.kicked.is_some();
-                    round.pass_over(one);
+                    others = true;
                     continue;
                 }
-                round.add(one);
+                let key = key_of(vm.key(*clock, settings), queue.turn);
+                round.add(Waiting { key, vm: queue.vm, queue: place });
                 let waited = queue.kicked.map(|then| elapsed(then, now));
                 if let Some(waited) = waited
                     && found.kicked.is_none_or(|(other, _)| waited > other)
@@ -73,7 +69,54 @@ impl Schedule {
             }
         }
         found.first = round.first();
+        if others && round.is_left() {
+            self.pass_over_others();
+        }
         found
+    }
+
+    /// One that had nothing for long, where a scan has found that none may be served.
+    #[inline]
+    pub(super) fn find_idle(&mut self, now: u64) -> Option<usize> {
+        if elapsed(self.oldest, now) < self.settings.idle { None } else { self.look_for_idle(now) }
+    }
+
+    #[inline(never)]
+    fn look_for_idle(&mut self, now: u64) -> Option<usize> {
+        let Schedule { queues, vms, settings, from, .. } = self;
+        let from = (*from).min(queues.len());
+        let (mut oldest, mut longest) = (now, 0);
+        for place in (from..queues.len()).chain(0..from) {
+            let queue = &queues[place];
+            if queue.state != State::Polled || queue.waits.is_some() || !vms[queue.vm].is_open(now)
+            {
+                continue;
+            }
+            let had_nothing = elapsed(queue.busy, now);
+            if had_nothing >= settings.idle {
+                return Some(place);
+            }
+            if had_nothing > longest {
+                (oldest, longest) = (queue.busy, had_nothing);
+            }
+        }
+        self.oldest = oldest;
+        None
+    }
+
+    /// Tells a round of those that aren't to have a turn of it: mostly there is none, and none that
+    /// would have to know their keys.
+    #[inline(never)]
+    fn pass_over_others(&mut self) {
+        let Schedule { queues, vms, settings, clock, worked, round, .. } = self;
+        for (place, queue) in queues.iter().enumerate() {
+            let vm = &vms[queue.vm];
+            let is_other = queue.waits.is_none() || vm.rests == *worked;
+            if queue.state == State::Polled && is_other {
+                let key = key_of(vm.key(*clock, settings), queue.turn);
+                round.pass_over(Waiting { key, vm: queue.vm, queue: place });
+            }
+        }
     }
 }
 
@@ -85,5 +128,4 @@ pub(super) struct Found {
     /// Another one was kicked, and can't be served yet: its VM is at a limit, or others are to come
     /// before it.
     pub delayed: bool,
-    pub idle: Option<usize>,
 }

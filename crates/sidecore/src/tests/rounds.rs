@@ -98,6 +98,30 @@ fn one_that_was_kicked_waits_for_no_round() {
     [0, 3, 1, 2].into_iter().for_each(|place| serve(&mut s, &mut rings, 0, place));
 }
 
+/// One that couldn't be served when the round was found, and is behind all others, comes next when
+/// it can: when its VM's limit opens, or when others came before it.
+#[test]
+fn one_that_can_be_served_again_waits_for_no_round() {
+    for is_limited in [true, false] {
+        let (mut s, mut rings) = (polled(USUAL), Rings([1; 4], 0));
+        (0..3).for_each(|vm| s.vms[vm].charge(1 << 20, 0));
+        let mut opens = 0;
+        if is_limited {
+            s.set_share(3, Share { requests: Some(1), ..Share::default() });
+            s.vms[3].count(piece(0, 1), 0);
+            opens = s.vms[3].opens_at();
+        } else {
+            s.vms[3].rests = s.worked;
+        }
+        for (now, place) in [(0, 0), (opens, 3), (opens, 1), (opens, 2)] {
+            assert_eq!(by_scan(&s, now, &mut rings), Turn::Serve(place));
+            assert_eq!(s.next(now, &mut rings), Turn::Serve(place));
+            rings.0[place] = 0;
+            assert_eq!(s.served(place, piece(512, 1), now, &mut rings), Switch);
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 

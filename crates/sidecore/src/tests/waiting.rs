@@ -197,3 +197,36 @@ proptest! {
         prop_assert!(share > 0.9 || wait.passes <= 14, "{wait:?} with {share} of its share");
     }
 }
+
+/// It counts from its turn on, not from when it was first seen waiting for that.
+#[test]
+fn a_queue_that_waited_for_long_is_polled_on_after_its_turn() {
+    let (mut s, mut rings) = (polled(USUAL), Rings([1, 1, 0, 0], 0));
+    let idle = USUAL.idle;
+    assert_eq!(s.next(0, &mut rings), Turn::Serve(0));
+    [0, 2, 3].into_iter().for_each(|place| s.leave(place));
+    assert_eq!(s.next(2 * idle, &mut rings), Turn::Serve(1));
+    rings.0[1] = 0;
+    assert_eq!(s.served(1, piece(512, 1), 2 * idle, &mut rings), Switch);
+    assert_eq!(s.next(3 * idle - 1, &mut rings), Turn::Nothing);
+    assert_eq!(s.next(3 * idle, &mut rings), Turn::Sleep(1));
+}
+
+/// Each of them when it had nothing for so long, whatever the others had.
+#[test]
+fn queues_sleep_in_the_order_in_which_they_had_something() {
+    let (mut s, mut rings) = (polled(USUAL), Rings([0; 4], 0));
+    let idle = USUAL.idle;
+    for (place, at) in [(2, 10), (0, 20), (3, 30), (1, 40)] {
+        rings.0[place] = 1;
+        assert_eq!(s.next(at, &mut rings), Turn::Serve(place));
+        rings.0[place] = 0;
+        assert_eq!(s.served(place, piece(512, 1), at, &mut rings), Switch);
+    }
+    for (place, at) in [(2, 10), (0, 20), (3, 30), (1, 40)] {
+        assert_eq!(s.next(idle + at - 1, &mut rings), Turn::Nothing);
+        assert_eq!(s.next(idle + at, &mut rings), Turn::Sleep(place));
+        assert!(s.sleep(place, idle + at, &mut rings));
+    }
+    assert_eq!(s.next(9 * idle, &mut rings), Turn::Nothing);
+}
