@@ -156,12 +156,8 @@ fn answer(socket: &OwnedFd, folders: Option<&Folders>) -> Result<()> {
             .map_err(|error| explained(error, outside))
             .unwrap_or_else(|error| (Found::Failed(format!("{error:#}")), Vec::new()));
         let with: Vec<_> = with.iter().map(AsFd::as_fd).collect();
-        let told = tell(socket, found, &with);
-        if !matches!(told, Ok(true)) {
-            door.iter().for_each(Door::close);
-        }
         // Who asked is gone, and nobody else asks.
-        if told.is_err() {
+        if tell(socket, found, &with, door.as_ref()).is_err() {
             break;
         }
     }
@@ -169,12 +165,21 @@ fn answer(socket: &OwnedFd, folders: Option<&Folders>) -> Result<()> {
 }
 
 /// Answers, with what was opened; or, if that can't be sent, with the reason: the system may have
-/// as many descriptors under way as it lets a user have. Was it opened and sent?
-fn tell(socket: &OwnedFd, found: Found, with: &[BorrowedFd<'_>]) -> Result<bool> {
-    let has_failed = matches!(found, Found::Failed(_));
-    let Err(error) = say(socket, &found, with) else { return Ok(!has_failed) };
-    say(socket, &Found::Failed(format!("what was opened can't be sent: {error:#}")), &[])?;
-    Ok(false)
+/// as many descriptors under way as it lets a user have. Of what failed no socket is left by the
+/// time that it is told.
+fn tell(
+    socket: &OwnedFd,
+    found: Found,
+    with: &[BorrowedFd<'_>],
+    made: Option<&Door>,
+) -> Result<()> {
+    let leave_nothing = || made.into_iter().for_each(Door::close);
+    if matches!(found, Found::Failed(_)) {
+        leave_nothing();
+    }
+    let Err(error) = say(socket, &found, with) else { return Ok(()) };
+    leave_nothing();
+    say(socket, &Found::Failed(format!("what was opened can't be sent: {error:#}")), &[])
 }
 
 /// The folder of what is wanted, if the file didn't name it at the start: Landlock lets nothing be
@@ -294,22 +299,55 @@ fn hear<T: DeserializeOwned>(socket: &OwnedFd, flags: RecvFlags) -> Result<Optio
 mod tests {
     use super::*;
 
+    fn sockets() -> (OwnedFd, OwnedFd) {
+        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+        socketpair(AddressFamily::UNIX, kind, flags, None).expect("two sockets")
+    }
+
     /// It isn't the end of all that is asked later.
     #[test]
     fn what_cant_be_sent_is_said() {
-        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
-        let pair = socketpair(AddressFamily::UNIX, kind, flags, None);
-        let (ours, theirs) = pair.expect("two sockets");
+        let (ours, theirs) = sockets();
         let many = [theirs.as_fd(); 2 * DESCRIPTORS];
-        assert!(!tell(&theirs, Found::Uplink, &many).expect("it is heard"));
+        tell(&theirs, Found::Uplink, &many, None).expect("it is heard");
         let heard = hear(&ours, RecvFlags::DONTWAIT).expect("it is there");
         let Some((Found::Failed(why), _)) = heard else { panic!("it failed") };
         assert!(why.contains("there are too many descriptors"), "{why}");
-        assert!(tell(&theirs, Found::Uplink, &many[..1]).expect("it is heard"));
+        tell(&theirs, Found::Uplink, &many[..1], None).expect("it is heard");
         let heard = hear::<Found>(&ours, RecvFlags::DONTWAIT).expect("it is there");
         let with = heard.map(|(_, with)| with.map(|with| with.len()).ok());
         assert_eq!(with, Some(Some(1)));
         drop(ours);
-        assert!(tell(&theirs, Found::Uplink, &[]).is_err(), "nobody hears it");
+        assert!(tell(&theirs, Found::Uplink, &[], None).is_err(), "nobody hears it");
+    }
+
+    /// Who is told may make a socket there.
+    #[test]
+    fn what_failed_has_left_nothing_when_it_is_told() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("s");
+        let (ours, theirs) = sockets();
+        let there = path.clone();
+        let asks = std::thread::spawn(move || {
+            (0..200).all(|_| {
+                let failed =
+                    matches!(hear(&ours, RecvFlags::empty()), Ok(Some((Found::Failed(_), _))));
+                failed && !there.exists() && say(&ours, &Found::Ready, &[]).is_ok()
+            })
+        });
+        let many = [theirs.as_fd(); 2 * DESCRIPTORS];
+        for turn in 0..200 {
+            let door = Door::listen(&path).expect("a socket");
+            let told = match turn % 2 {
+                0 => tell(&theirs, Found::Failed("so".into()), &[], Some(&door)),
+                _ => tell(&theirs, Found::Uplink, &many, Some(&door)),
+            };
+            told.expect("it is heard");
+            // It has looked.
+            if !matches!(hear::<Found>(&theirs, RecvFlags::empty()), Ok(Some(_))) {
+                break;
+            }
+        }
+        assert!(asks.join().expect("it ends"), "a socket is left");
     }
 }
