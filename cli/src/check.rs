@@ -32,8 +32,8 @@ A plan:
   network = { switch = \"lan\" }  # to VMs that name the same switch
   interrupts = \"auto\"         # auto, trap, eli-delivery, eli or direct
   reset = \"restart\"           # or stop: what a reset of its own leads to
-  nested = false              # true: it may run guests of its own, on cores of its own
-  iommu = \"none\"              # or virtio, virtio-optimistic: one of the guest's own
+  nested = false              # true: it may run guests, on cores of its own
+  iommu = \"none\"              # or virtio, virtio-optimistic: the guest's own
   [host]
   iommu_faults = \"elsewhere\"  # or nmi, limit: docs/running.md says more
   without_interrupt_remapping = \"refuse\"  # or trust-every-guest

@@ -13,6 +13,9 @@ pub enum Clock {
     System,
     #[cfg(test)]
     Manual(Rc<Cell<u64>>),
+    /// So much passes until each look.
+    #[cfg(test)]
+    Stepping(Rc<Cell<u64>>, u64),
 }
 
 impl Clock {
@@ -30,6 +33,11 @@ impl Clock {
             }
             #[cfg(test)]
             Clock::Manual(now) => now.get(),
+            #[cfg(test)]
+            Clock::Stepping(now, step) => {
+                now.set(now.get() + step);
+                now.get()
+            }
         }
     }
 }

@@ -153,7 +153,10 @@ impl Rings {
         let device = self.served.all.get(place).map(|ring| ring.device);
         let Some(disk) = device.and_then(|device| self.served.disk(device)) else { return };
         if disk.store.outstanding() > 0 {
-            disk.awaited_by.push(place);
+            // It may have been looked at since it began to wait.
+            if !disk.awaited_by.contains(&place) {
+                disk.awaited_by.push(place);
+            }
             self.schedule.leave(place);
         }
     }

@@ -54,12 +54,15 @@ impl Guest {
         }
         let place = rings.add(device, 0, 0).expect("a ring");
         let guest = Guest { memory, span, place };
-        let layout = Layout { size: ELEMENTS, descriptors: 0, driver: AVAILABLE, device: USED };
-        let features = Features::default();
-        let window = *guest.memory.window();
-        let queue = Queue::new(&window, layout, features, State::at_reset(features));
-        rings.start(place, queue.expect("a queue"), window, 1 << 32).expect("it starts");
+        guest.start(rings, State::at_reset(Features::default()));
         guest
+    }
+
+    fn start(&self, rings: &mut Rings, state: State) {
+        let layout = Layout { size: ELEMENTS, descriptors: 0, driver: AVAILABLE, device: USED };
+        let window = *self.memory.window();
+        let queue = Queue::new(&window, layout, Features::default(), state).expect("a queue");
+        rings.start(self.place, queue, window, 1 << 32).expect("it starts");
     }
 
     fn used(&self) -> u16 {
@@ -165,6 +168,65 @@ fn bytes_are_limited_too() {
     assert_eq!(guest.completed(&mut rings), 1010);
 }
 
+/// With a clock that goes on by a millisecond at each look, by which looks can be counted.
+fn stepping() -> (Rings, Rc<Cell<u64>>) {
+    let now = Rc::new(Cell::new(HERTZ));
+    (Rings::new(Clock::Stepping(now.clone(), MILLISECOND)), now)
+}
+
+#[test]
+fn the_clock_is_looked_at_for_four_requests_of_however_many_turns() {
+    let (mut rings, _now) = stepping();
+    let guests: Vec<Guest> = (0..12).map(|_| Guest::new(&mut rings, Limits::default())).collect();
+    // A request for each turn; fewer than four are work, too.
+    for (count, looks) in [(12, 3), (1, 1), (6, 2)] {
+        let before = rings.time.busy;
+        for guest in &guests[..count] {
+            guest.offer(1);
+            rings.poll_now(guest.place);
+        }
+        rings.serve();
+        assert!(guests[..count].iter().all(|guest| guest.completed(&mut rings) > 0));
+        assert_eq!(rings.time.busy - before, looks * MILLISECOND, "{count}");
+    }
+}
+
+/// 'top' counts no polling as busy: work ends where a pass finds nothing, however few it served.
+#[test]
+fn time_behind_the_last_work_is_polling() {
+    for count in [1, 3, ELEMENTS] {
+        let (mut rings, now) = manual();
+        let guest = Guest::new(&mut rings, Limits::default());
+        guest.offer(count);
+        rings.poll_now(guest.place);
+        rings.serve();
+        assert_eq!(guest.completed(&mut rings), u64::from(count));
+        now.set(now.get() + MILLISECOND);
+        rings.serve();
+        assert_eq!((rings.time.busy, rings.time.polling), (0, MILLISECOND), "{count}");
+    }
+}
+
+/// What is held back is told in time, though others have turns all the time.
+#[test]
+fn what_is_due_is_told_between_turns() {
+    let (mut rings, now) = stepping();
+    let guests: Vec<Guest> = (0..3).map(|_| Guest::new(&mut rings, Limits::default())).collect();
+    let [held, others @ ..] = &guests[..] else { panic!("three") };
+    let settings =
+        coalesce::Settings { epoch: 0, iops_threshold: 0, ..coalesce::Settings::paper(HERTZ) };
+    let mut coalescer = coalesce::Coalescer::new(settings, now.get() - 1);
+    while coalescer.completed(now.get(), 64) == coalesce::Verdict::Deliver {}
+    now.set(now.get() + HERTZ - 2 * MILLISECOND);
+    rings.deadline = coalescer.deadline();
+    rings.get(held.place).expect("it is there").coalescer = coalescer;
+    others.iter().for_each(|guest| guest.offer(ELEMENTS));
+    rings.serve();
+    assert!(others.iter().all(|guest| guest.used() == ELEMENTS));
+    let held = rings.get(held.place).expect("it is there");
+    assert_eq!((held.coalescer.deadline(), rings.deadline), (None, None));
+}
+
 /// Kicks that bring nothing are listened to some times, and then once in 10 ms; work that comes
 /// meanwhile is served at the end of that.
 #[test]
@@ -200,6 +262,38 @@ fn vain_kicks_are_throttled_and_no_request_is_lost() {
     assert_eq!(guest.completed(&mut rings), 1);
 }
 
+/// A ring that isn't listened to is held, by a message or an upgrade that fails, for longer than
+/// that: its kicks are heard again.
+#[test]
+fn a_ring_that_was_held_hears_its_kicks_again() {
+    let (mut rings, now) = manual();
+    let guest = Guest::new(&mut rings, Limits::default());
+    let (kick, _other) = std::os::unix::net::UnixStream::pair().expect("two sockets");
+    rings.get(guest.place).expect("it is there").kick = Some(kick.into());
+    let sleep = |rings: &mut Rings| {
+        while let (_, Some(at)) = rings.next_at() {
+            now.set(now.get().max(at) + MILLISECOND);
+            rings.serve();
+        }
+    };
+    sleep(&mut rings);
+    while rings.get(guest.place).expect("it is there").again_at.is_none() {
+        rings.kicked(guest.place);
+        rings.serve();
+        now.set(now.get() + MILLISECOND);
+        rings.serve();
+    }
+    rings.settle().expect("nothing is under way");
+    now.set(now.get() + HERTZ);
+    rings.serve();
+    rings.resume();
+    sleep(&mut rings);
+    guest.offer(1);
+    rings.kicked(guest.place);
+    sleep(&mut rings);
+    assert_eq!(guest.completed(&mut rings), 1);
+}
+
 /// What happens, in any order.
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -210,17 +304,28 @@ enum Step {
     Serve,
     /// So many microseconds pass.
     Pass(u16),
-    /// A kick that nobody asked for.
+    /// Kicks that nobody asked for; each until the ring sleeps again.
     Vain,
+    Deaf,
+    /// All rings are held for so many milliseconds.
+    Hold(u64),
+    /// The ring stops, and goes on where it was.
+    Restart,
+    /// Its device may have so many requests a second.
+    Limit(u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        Just(Step::Offer),
-        Just(Step::Arrive),
-        Just(Step::Serve),
-        (0..400_u16).prop_map(Step::Pass),
-        Just(Step::Vain),
+        4 => Just(Step::Offer),
+        4 => Just(Step::Arrive),
+        4 => Just(Step::Serve),
+        4 => (0..400_u16).prop_map(Step::Pass),
+        4 => Just(Step::Vain),
+        1 => Just(Step::Deaf),
+        4 => (0..20_u64).prop_map(Step::Hold),
+        4 => Just(Step::Restart),
+        4 => (1_000..20_000_u64).prop_map(Step::Limit),
     ]
 }
 
@@ -291,19 +396,41 @@ proptest! {
                     rings.kicked(guest.place);
                 }
                 Step::Vain => (0..40).for_each(|_| rings.kicked(guest.place)),
+                Step::Deaf => (0..=VAIN + 1).for_each(|_| {
+                    rings.kicked(guest.place);
+                    rings.serve();
+                    now.set(now.get() + MILLISECOND);
+                    rings.serve();
+                }),
                 Step::Pass(micros) => now.set(now.get() + u64::from(micros) * 1000),
                 Step::Serve => rings.serve(),
+                Step::Hold(millis) => {
+                    rings.settle().expect("nothing is under way");
+                    now.set(now.get() + millis * MILLISECOND);
+                    rings.serve();
+                    rings.resume();
+                }
+                Step::Restart => {
+                    if let Some(state) = rings.stop(guest.place) {
+                        guest.start(&mut rings, state);
+                    }
+                }
+                Step::Limit(iops) => rings.set_limits(0, limited(iops, None)),
                 _ => {}
             }
         }
-        if kicked {
-            rings.kicked(guest.place);
+        // Until it sleeps for good; and a request that comes then.
+        for more in [0, 1] {
+            offered = offered.wrapping_add(more);
+            guest.span.write(AVAILABLE + 2, &offered.to_le_bytes()).expect("inside");
+            if kicked || more > 0 {
+                rings.kicked(guest.place);
+            }
+            while let (_, Some(at)) = rings.next_at() {
+                now.set(now.get().max(at) + 1000);
+                rings.serve();
+            }
+            prop_assert_eq!(guest.used(), offered);
         }
-        // Until it sleeps for good.
-        while let (_, Some(at)) = rings.next_at() {
-            now.set(now.get().max(at) + 1000);
-            rings.serve();
-        }
-        prop_assert_eq!(guest.used(), offered);
     }
 }

@@ -75,7 +75,8 @@ impl Rings {
         let Served { all, switches, .. } = &mut self.served;
         for place in places {
             let Some(ring) = all.get_mut(*place).filter(|ring| ring.is_settled) else { continue };
-            (ring.running, ring.is_settled) = (true, false);
+            // Nobody polled it again by the clock meanwhile; from now on it is polled anyway.
+            (ring.running, ring.is_settled, ring.again_at) = (true, false, None);
             ring.set_kicks(switches, false);
             ring.tell();
             if ring.has_turns(switches) {

@@ -265,10 +265,8 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
         if !self.slots.has_room() {
             return Ok(Outcome { full: true, ..Outcome::default() });
         }
+        // It is recorded, as is all that is completed while some are left: one batch may have both.
         let Some(running) = &mut self.running else { return Ok(Outcome::default()) };
-        if running.keep.has_batch() {
-            running.publish(self.last);
-        }
         let Some(head) = running.next_left() else { return Ok(Outcome::default()) };
         if let Err(broken) = running.queue.take_again(window, head, &mut self.chain) {
             return Err(self.broke(broken.into()));

@@ -1,17 +1,19 @@
 //! A server that ends between any two of its steps, and one that goes on by its records: with back
 //! ends that answer at once, later, in any order, or have no room. Each request is answered once.
+//! Where it ends within a step is for the records' own tests: here it is seen that they are told
+//! before and after what was answered becomes visible.
 mod storage;
 
 #[path = "../../virtqueue/tests/driver/mod.rs"]
 mod driver;
 
 use blk::config::{Config, Parameters};
-use blk::{Backend as _, Server};
+use blk::{Backend as _, Keep, Server};
 use driver::{Buffer, Driver, Heap, driver};
 use proptest::prelude::*;
 use storage::Storage;
-use virtqueue::{Features, Layout, PackedRecords, Queue, Records, State};
-use window::{Memory, Window};
+use virtqueue::{Features, Head, Layout, Log, PackedRecords, Queue, Records, State};
+use window::{Memory, Span, Window};
 
 const RING: u16 = 32;
 const SECTORS: u64 = 4096;
@@ -21,8 +23,91 @@ const BUFFERS: u64 = RECORDS + 0x2000;
 /// Requests that are sent and not answered.
 const MOST: u64 = 16;
 const MEMORY: u64 = 8 << 20;
+/// A bit for each page.
+const LOG: u64 = RECORDS + 0x1000;
 
-type Kept = Server<8, 256, Option<Records<256>>>;
+type Kept = Server<8, 256, Watched>;
+
+/// Records, and what the driver sees when they are told.
+struct Watched {
+    records: Option<Records<256>>,
+    /// The used index of a split ring.
+    index: Span,
+    published: u16,
+    publishing: bool,
+    /// Those in flight, and how many of them were completed since.
+    recorded: Vec<Head>,
+    batch: u16,
+}
+
+impl Watched {
+    fn visible(&self) -> u16 {
+        self.index.load_u16(0).expect("two bytes")
+    }
+}
+
+impl Keep for Watched {
+    const KEEPS: bool = true;
+
+    fn left(&self) -> u16 {
+        self.records.left()
+    }
+
+    fn next_left(&mut self) -> Option<Head> {
+        let head = self.records.next_left()?;
+        self.recorded.push(head);
+        Some(head)
+    }
+
+    fn has_batch(&self) -> bool {
+        self.records.has_batch()
+    }
+
+    fn take(&mut self, head: Head) {
+        assert!(self.records.is_none() || self.visible() == self.published);
+        self.recorded.push(head);
+        Keep::take(&mut self.records, head);
+    }
+
+    fn complete(&mut self, head: Head) {
+        let place = self.recorded.iter().position(|recorded| *recorded == head);
+        if let Some(place) = place {
+            self.recorded.swap_remove(place);
+            self.batch += 1;
+        }
+        self.records.complete(head);
+    }
+
+    fn publishing(&mut self, last: Head) {
+        assert!(!self.publishing);
+        if self.records.is_some() {
+            assert_eq!(self.visible(), self.published, "it was shown before that was recorded");
+        }
+        self.publishing = true;
+        self.records.publishing(last);
+    }
+
+    fn published(&mut self, used: u16) {
+        assert!(std::mem::take(&mut self.publishing));
+        if self.records.is_some() {
+            assert_eq!(self.visible(), used, "it is recorded before it is shown");
+            let shown = used.wrapping_sub(self.published);
+            assert!(shown > 0 && [0, shown].contains(&self.batch), "{} of {shown}", self.batch);
+        }
+        self.batch = 0;
+        self.published = used;
+        self.records.published(used);
+    }
+}
+
+impl Drop for Watched {
+    /// Nothing was shown that they weren't told of.
+    fn drop(&mut self) {
+        if self.records.is_some() && !std::thread::panicking() {
+            assert_eq!(self.visible(), self.published);
+        }
+    }
+}
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -40,6 +125,7 @@ enum Step {
 struct World {
     window: Window,
     features: Features,
+    logged: bool,
     driver: Box<dyn Driver>,
     server: Kept,
     storage: Storage,
@@ -63,8 +149,17 @@ impl World {
                 (queue.expect("they are ours"), None)
             }
         };
-        let accepted = config.expect("a disk").features();
-        self.server.start_with(queue, accepted, records);
+        let queue = if self.logged {
+            let bits = self.window.span(LOG, MEMORY >> 15).expect("in memory");
+            queue.logged(layout, Log { bits, ring: Some(layout.device), exact: false })
+        } else {
+            queue
+        };
+        let index = self.window.span(layout.device + 2, 2).expect("in memory");
+        let published = index.load_u16(0).expect("two bytes");
+        let (recorded, batch) = (Vec::new(), 0);
+        let keep = Watched { records, index, published, publishing: false, recorded, batch };
+        self.server.start_with(queue, config.expect("a disk").features(), keep);
     }
 
     fn split(&self, layout: Layout) -> (Queue, Option<Records<256>>) {
@@ -134,6 +229,11 @@ impl World {
             Step::Room(room) => self.storage.room = room,
             Step::Die => self.die(),
         }
+        // Who asks whether it waits gives it turns for what isn't in the ring, too.
+        let besides = self.server.left() + u16::from(self.server.is_open());
+        let offered =
+            self.server.queue().map_or(0, |queue| queue.available().expect("it is whole"));
+        assert_eq!(self.server.waiting(), offered + besides);
         self.hear();
     }
 }
@@ -153,7 +253,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     #[test]
-    fn each_request_is_answered_once(steps in steps(), packed in any::<bool>()) {
+    fn each_request_is_answered_once(
+        steps in steps(),
+        packed in any::<bool>(),
+        logged in any::<bool>(),
+    ) {
         let memory = Memory::new(&[(0, MEMORY)], 0);
         let window = memory.window();
         let config = Config::new(Parameters { capacity: SECTORS, ..Parameters::default() });
@@ -161,6 +265,7 @@ proptest! {
         let mut world = World {
             window,
             features,
+            logged,
             driver: driver(&mut Heap::new(window, 0, RECORDS), RING, features),
             server: Server::new(config.expect("a disk"), 1),
             storage: Storage::new(SECTORS, 0),

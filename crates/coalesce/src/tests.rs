@@ -423,18 +423,24 @@ proptest! {
         }
     }
 
-    /// Together is one by one at the same instant.
+    /// Together is one by one at the same instant, though time goes back and counts end.
     #[test]
     fn together_is_one_by_one(
-        calls in prop::collection::vec((0_u64..SECOND / 4, 0_u32..300, 0_u32..20, any::<bool>()), 1..200),
+        calls in prop::collection::vec(
+            (0_u64..SECOND / 4, 0_u32..300, 0_u32..20, any::<bool>(), prop::bool::weighted(0.05)),
+            1..200,
+        ),
         iops_threshold in prop::sample::select(vec![0_u64, 1, PAPER.iops_threshold, 2 * SECOND]),
+        completions in prop::sample::select(vec![0, u64::MAX - 9]),
     ) {
         // The last one leaves nothing to withhold for: it is due at once.
         let mut together = Coalescer::new(Settings { iops_threshold, ..PAPER }, 0);
+        together.completions = completions;
         let mut single = together.clone();
-        let mut now = 0;
-        for (passed, in_flight, count, told) in calls {
-            now += passed / 1000 * passed.min(1000);
+        let mut now = 0_u64;
+        for (passed, in_flight, count, told, back) in calls {
+            let passed = passed / 1000 * passed.min(1000);
+            now = if back { now.wrapping_sub(passed) } else { now.wrapping_add(passed) };
             let verdicts = (0..count).map(|_| single.completed(now, in_flight));
             let verdicts: Vec<Verdict> = verdicts.collect();
             let withheld = verdicts.iter().filter(|verdict| **verdict != Deliver).count();

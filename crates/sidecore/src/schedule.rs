@@ -173,7 +173,7 @@ impl Schedule {
             self.clock -= SET_BACK;
             self.vms.iter_mut().for_each(Vm::set_back);
         }
-        let Found { first, kicked, idle } = self.scan(now, look);
+        let Found { first, kicked, delayed, idle } = self.scan(now, look);
         let Some(Waiting { key, queue: first, .. }) = first else {
             self.was_work = false;
             // Nobody else waits: those that rest come next.
@@ -181,8 +181,8 @@ impl Schedule {
             return idle.map_or(Turn::Nothing, Turn::Sleep);
         };
         self.clock = self.clock.max(time_of(key));
-        if kicked.is_some() {
-            // Every other turn is out of order.
+        if kicked.is_some() || delayed {
+            // Every other turn is out of order; so is the turn of one as soon as it may be served.
             self.round.end();
         }
         let kicked = kicked.filter(|_| !self.was_work);

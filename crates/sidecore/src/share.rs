@@ -58,12 +58,14 @@ pub fn cores_at_a_time(devices: impl Iterator<Item = Place>, cores: usize) -> u6
     places.len().min(cores) as u64
 }
 
-/// Virtual time in 2^-24 of a byte at weight 100. It is set back before it overflows
+/// Virtual time in 2^-24 of a byte at weight 100. Clocks are set back before they overflow
 /// ([`Vm::set_back`]).
 pub(crate) type Virtual = u64;
 const VIRTUAL_FRACTION: u32 = 24;
-/// A clock that is beyond this is set back, and by so much. It is more than what a VM can be ahead
-/// of it or behind it by: 2^37 bytes at weight 100, 2^30 at weight 1.
+/// A clock that is beyond twice this is set back, and by so much: 2^37 bytes at weight 100, 2^30 at
+/// weight 1. No VM's credit is as much, so all that are behind it stay so. By turns out of order a
+/// VM that is kicked again and again may be ahead by more. Beyond the end of time, six times this
+/// ahead, nothing is counted; it is the last one all the same.
 pub(crate) const SET_BACK: Virtual = 1 << 61;
 
 #[derive(Clone, Copy, Debug)]

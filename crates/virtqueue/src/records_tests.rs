@@ -216,6 +216,23 @@ fn chains_come_back_in_the_order_in_which_they_were_taken() {
     assert_eq!(order, [3, 7, 0, 1]);
 }
 
+/// Who goes on takes the last batch as answered if the index says that more was shown. One that
+/// nothing of was recorded has a head there that isn't in flight, whatever was taken last.
+#[test]
+fn what_is_published_without_records_answers_no_chain_in_flight() {
+    for (in_flight, last) in [(vec![5], 5), (vec![0, 1, 5], 5), (vec![0, 1, 5], 6)] {
+        let memory = Memory::new(&[(0, 4096)], 0);
+        let span = memory.window().span(0, 192).expect("a region");
+        let (mut records, _) = Records::<8>::open(span, SIZE, 0).expect("new ones");
+        in_flight.iter().for_each(|head| records.take(Head(*head)));
+        records.publishing(Head(last));
+        // It ends here: the index is visible, and isn't in the records.
+        let (mut next, _) = Records::<8>::open(span, SIZE, 2).expect("ours");
+        let left: Vec<u16> = std::iter::from_fn(|| next.next_left()).map(|head| head.0).collect();
+        assert_eq!(left, in_flight);
+    }
+}
+
 #[test]
 fn another_size_is_refused_while_something_is_in_flight() {
     let memory = Memory::new(&[(0, 4096)], 0);

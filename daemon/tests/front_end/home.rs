@@ -166,11 +166,20 @@ fn a_disk_without_a_file_goes_on_after_a_reload() {
     front.set_up(0, false);
     front.works();
     daemon.signal(Signal::HUP);
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    // It has taken the signal.
+    let hup = 1_u64 << (Signal::HUP.as_raw() - 1);
     let state =
-        std::fs::read_to_string(format!("/proc/{}/stat", daemon.id())).expect("it is there");
-    assert!(!state.contains(") Z "), "it ended");
-    (0..10).for_each(|_| front.works());
+        || std::fs::read_to_string(format!("/proc/{}/status", daemon.id())).expect("it is there");
+    let pending = || {
+        let state = state();
+        let pending = state.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
+        pending.is_some_and(|set| u64::from_str_radix(set.trim(), 16).is_ok_and(|s| s & hup != 0))
+    };
+    while pending() {
+        std::thread::yield_now();
+    }
+    front.works();
+    assert!(!state().contains("Z (zombie)"), "it ended");
     daemon.signal(Signal::TERM);
     assert!(daemon.wait());
     front.expect_end();

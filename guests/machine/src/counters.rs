@@ -143,6 +143,11 @@ impl Window {
 
     /// Closes it.
     pub fn close(self) -> Counted {
+        self.so_far()
+    }
+
+    /// What it would say if it were closed now.
+    pub fn so_far(&self) -> Counted {
         let after = snapshot(self.cpu);
         let exits = core::array::from_fn(|i| after[i].wrapping_sub(self.before[i]));
         Counted { exits, slices: self.slices.since() }
@@ -169,7 +174,7 @@ impl Slices {
     }
 
     /// Since then.
-    pub fn since(self) -> u64 {
+    pub fn since(&self) -> u64 {
         Slices::of(self.cpu).before.wrapping_sub(self.before)
     }
 }

@@ -192,6 +192,18 @@ pub fn total(vector: u8) -> u64 {
     (0..smp::MAX).map(|cpu| count_on(cpu, vector)).sum()
 }
 
+/// What `read` reads between two interrupts of a vector, and how often that had arrived: it is read
+/// again until none came meanwhile.
+pub fn between<T>(vector: u8, mut read: impl FnMut() -> T) -> (u64, T) {
+    loop {
+        let before = total(vector);
+        let found = read();
+        if total(vector) == before {
+            return (before, found);
+        }
+    }
+}
+
 /// How often any vector arrived on any CPU.
 pub fn everything() -> u64 {
     (0..=255).map(total).sum()

@@ -54,7 +54,10 @@ pub fn is_asked_for(text: &str) -> bool {
 /// Those of `cases` for which a machine's IOMMU matters, and what only these machines have.
 pub fn of(cases: Vec<Case>) -> Vec<Case> {
     let concerned = |case: &Case| {
-        let has_one = !matches!(case.machine, Special::NoIommu | Special::BareWithoutIommu);
+        let has_one = match &case.machine {
+            Special::Strange(machine) => machine.iommu,
+            machine => !matches!(machine, Special::NoIommu | Special::BareWithoutIommu),
+        };
         // QEMU garbles interrupts that its unit is to forward as they are (11.1.3, seen): what is
         // sent to a vector of a CPU arrives at none.
         let garbled = !case.remaps() && case.expect == Expect::Ends;

@@ -4,7 +4,8 @@
 //! are polled. Virtual times only grow, and who has had its turn is the last of its VM: so a key
 //! that was seen is the least that it can be, and whoever isn't here comes behind. Who changes
 //! anything else ends the round: a kick, a queue that comes or goes, another share, a turn that
-//! leaves something.
+//! leaves something. There is none while one that was kicked waits for its turn out of order, be it
+//! that its VM is at a limit.
 
 use super::Key;
 

@@ -28,7 +28,7 @@ impl Schedule {
     pub(super) fn scan(&mut self, now: u64, look: &mut impl Look) -> Found {
         let begins = self.wait_begins();
         let Schedule { queues, vms, settings, clock, worked, round, from, .. } = self;
-        let mut found = Found { first: None, kicked: None, idle: None };
+        let mut found = Found { first: None, kicked: None, delayed: false, idle: None };
         round.begin();
         // From behind the last turn on: they come in the order of their turns, mostly.
         let (before, after) = queues.split_at_mut((*from).min(queues.len()));
@@ -42,6 +42,7 @@ impl Schedule {
                 let one = Waiting { key, vm: queue.vm, queue: place };
                 if vm.is_limited() && !vm.is_open(now) {
                     queue.is_held(now);
+                    found.delayed |= queue.kicked.is_some();
                     round.pass_over(one);
                     continue;
                 }
@@ -58,6 +59,7 @@ impl Schedule {
                     (queue.waits, queue.busy, queue.since) = (Some(begins), now, now);
                 }
                 if vm.rests == *worked {
+                    found.delayed |= queue.kicked.is_some();
                     round.pass_over(one);
                     continue;
                 }
@@ -78,7 +80,10 @@ impl Schedule {
 /// What a scan found.
 pub(super) struct Found {
     pub first: Option<Waiting>,
-    /// Since when it was kicked, and the queue.
+    /// For how long it has waited since it was kicked, and the queue.
     pub kicked: Option<(u64, usize)>,
+    /// Another one was kicked, and can't be served yet: its VM is at a limit, or others are to come
+    /// before it.
+    pub delayed: bool,
     pub idle: Option<usize>,
 }

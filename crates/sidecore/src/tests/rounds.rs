@@ -67,6 +67,37 @@ fn who_fell_behind_isnt_overtaken_by_its_own_vm() {
     }
 }
 
+/// One that was kicked has its turn out of order as soon as its VM may be served: when its limit
+/// opens, or when others came before it. No round keeps it from that.
+#[test]
+fn one_that_was_kicked_waits_for_no_round() {
+    let mut rings = Rings([1; 4], 0);
+    let kicked = |share| {
+        let mut s = polled(USUAL);
+        s.set_share(3, share);
+        // It had more than the others.
+        s.vms[3].charge(1 << 60, 0);
+        assert!(s.join(3, 3) && s.kicked(3, 0));
+        s
+    };
+    let serve = |s: &mut Schedule, rings: &mut Rings, now, place| {
+        assert_eq!(by_scan(s, now, rings), Turn::Serve(place));
+        assert_eq!(s.next(now, rings), Turn::Serve(place));
+        rings.0[place] = 0;
+        assert_eq!(s.served(place, piece(512, 1), now, rings), Switch);
+    };
+    let mut s = kicked(Share { requests: Some(1), ..Share::default() });
+    s.vms[3].count(piece(0, 1), 0);
+    let opens = s.vms[3].opens_at();
+    [(0, 0), (0, 1), (opens, 3), (opens, 2)]
+        .into_iter()
+        .for_each(|(now, place)| serve(&mut s, &mut rings, now, place));
+    let mut s = kicked(Share::default());
+    rings.0 = [1; 4];
+    s.vms[3].rests = s.worked;
+    [0, 3, 1, 2].into_iter().for_each(|place| serve(&mut s, &mut rings, 0, place));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
@@ -130,4 +161,34 @@ fn turns_go_on_when_virtual_times_are_set_back() {
     for before in [0, 1, 1 << 40, 1 << 44] {
         assert!(run(Some(before)) == turns, "{before} before it is");
     }
+}
+
+/// Kicks give turns out of order, so a VM may come to be ahead of the clock by more than its time
+/// can hold. It stays behind all others, and when it was alone the clock comes back from there.
+#[test]
+fn a_vm_at_the_end_of_time_is_the_last_one() {
+    let (mut s, mut rings) = (polled(USUAL), Rings([9, 9, 9, 0], 0));
+    s.vms[0].charge(Virtual::MAX - 1, MIN);
+    let turns = |s: &mut Schedule, rings: &mut Rings, count| {
+        let mut had = [0; 4];
+        for _ in 0..count {
+            let Turn::Serve(place) = s.next(0, rings) else { panic!() };
+            s.served(place, piece(MAX + 1, 1), 0, rings);
+            had[place] += 1;
+        }
+        had
+    };
+    assert_eq!(turns(&mut s, &mut rings, 100), [0, 50, 50, 0]);
+    rings.0 = [9, 0, 0, 0];
+    // What they had left is known.
+    for place in [1, 2] {
+        s.leave(place);
+        assert!(s.poll(place, place, 0));
+    }
+    assert_eq!(turns(&mut s, &mut rings, 1), [1, 0, 0, 0]);
+    assert!(s.clock == Virtual::MAX);
+    rings.0 = [9, 9, 9, 0];
+    let [first, second, third, _] = turns(&mut s, &mut rings, 99);
+    assert!(s.clock < 3 * SET_BACK);
+    assert!([first, second, third].iter().all(|had| (32..=34).contains(had)));
 }

@@ -60,8 +60,7 @@ struct Told {
 /// A window of `work`, which says how many operations it did.
 fn window(boot: &Boot, work: impl FnOnce() -> u64) -> Told {
     let second = boot.option("second").is_some();
-    let (interrupts, totals) = (idt::total(VECTOR), Totals::so_far());
-    let counted = Window::open();
+    let (before, (totals, window)) = idt::between(VECTOR, || (Totals::so_far(), Window::open()));
     if second {
         marker!("0x45580003");
     } else {
@@ -73,8 +72,8 @@ fn window(boot: &Boot, work: impl FnOnce() -> u64) -> Told {
     } else {
         marker!("0x45580002");
     }
-    let counted = counted.close();
-    let (interrupts, totals) = (idt::total(VECTOR) - interrupts, totals.since());
+    let (after, (totals, counted)) = idt::between(VECTOR, || (totals.since(), window.so_far()));
+    let interrupts = after - before;
     let exits = core::array::from_fn(|i| Reason::ALL.get(i).map_or(0, |r| counted.of(*r)));
     Told { operations, interrupts, totals, exits }
 }

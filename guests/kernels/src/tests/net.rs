@@ -227,23 +227,21 @@ pub fn exchange(test: &str, boot: &Boot) {
     if !met {
         return;
     }
-    let before = (interface.account(), idt::total(VECTOR));
-    let window = Window::open();
+    let (before, (begins, window)) = idt::between(VECTOR, || (interface.account(), Window::open()));
     let (there, wrong) = if link.begins() { asks(&link) } else { echoes(&link) };
-    let counted = window.close();
-    let after = (interface.account(), idt::total(VECTOR));
+    let (after, (ends, counted)) = idt::between(VECTOR, || (interface.account(), window.so_far()));
     check!(test, there == FRAMES && wrong == 0, "{there} of {FRAMES} frames, {wrong} wrong");
     if test != KICKED {
         counted.expect_at_most(test, 1);
     }
-    let came = after.1 - before.1;
-    let frames = after.0.arrived - before.0.arrived;
-    let all = after.0.by_interrupt - before.0.by_interrupt == frames && after.0.odd == 0;
+    let came = after - before;
+    let frames = ends.arrived - begins.arrived;
+    let all = ends.by_interrupt - begins.by_interrupt == frames && ends.odd == 0;
     check!(test, all && (1..=frames).contains(&came), "{came} interrupts for {frames} frames");
     if counters::policy() == Policy::Trap {
         let [exits, completed] =
             [Reason::DeviceInterrupt, Reason::DeviceEoi].map(|r| counted.of(r));
-        let right = (exits >= came || counters::shared()) && completed.abs_diff(came) <= 1;
+        let right = (exits >= came || counters::shared()) && completed == came;
         check!(test, right, "{exits} exits for {came} interrupts, {completed} completions");
     }
     check!(test, link.part(), "both come to the end");

@@ -60,7 +60,7 @@ pub fn instructions(test: &str, boot: &Boot) {
             came &= round();
         }
         marker!("0x45580002");
-        let slices = slices.map(Slices::since);
+        let slices = slices.each_ref().map(Slices::since);
         check!(test, came, "{MEASURED} answers");
         // An end of slice or a look in vain gives a few more.
         let each = MEASURED..=MEASURED + MEASURED / 20;

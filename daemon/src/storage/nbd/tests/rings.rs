@@ -108,6 +108,21 @@ fn a_ring_goes_on_when_a_full_store_has_room() {
     wait_for(&mut rings, device, &span.sub(0x2002, 2).expect("inside"), 8);
 }
 
+/// A front end may have a ring looked at as often as it likes: it waits for room once.
+#[test]
+fn a_ring_waits_for_room_once() {
+    let (_folder, uri, go) = serve_later();
+    let (mut rings, _memory, span, device) = ring(&uri, 2);
+    span.write(0x1002, &8u16.to_le_bytes()).expect("inside");
+    for _ in 0..100 {
+        rings.poll_now(0);
+        rings.serve();
+        assert_eq!(disk(&mut rings, device).awaited_by, [0]);
+    }
+    go.send(()).expect("it waits");
+    wait_for(&mut rings, device, &span.sub(0x2002, 2).expect("inside"), 8);
+}
+
 /// A ring that has nothing under way itself: what ends of another one makes room for it.
 #[test]
 fn a_ring_goes_on_when_another_one_made_room() {
