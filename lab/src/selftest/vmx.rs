@@ -39,7 +39,7 @@ const TESTS: [&str; 20] = [
 const UNDER_ELI: [&str; 3] = ["hello", "timer", "self-ipi"];
 
 /// Those of three vCPUs.
-const SMP_TESTS: [&str; 11] = [
+const SMP_TESTS: [&str; 12] = [
     "ap-start",
     "ap-restart",
     "ipi-fixed",
@@ -51,10 +51,11 @@ const SMP_TESTS: [&str; 11] = [
     "ipi-void",
     "shootdown",
     "timers",
+    "kicks",
 ];
 
 /// Of these, what is seen under `trap`.
-const SMP_UNDER_TRAP: [&str; 3] = ["ap-start", "ipi-all", "ipi-nmi"];
+const SMP_UNDER_TRAP: [&str; 4] = ["ap-start", "ipi-all", "ipi-nmi", "kicks"];
 
 const ENDS: [(&str, Expected); 5] = [
     ("power-off", Expected::PowerOff),

@@ -1,11 +1,35 @@
 //! The guest's exiting instructions: read through its page tables, and stepped over when done.
 
-use crate::cpu::vendor::VirtualCpu;
+use crate::cpu::vendor::{VirtualCpu, Visit};
 use crate::vm::Vcpu;
-use crate::vm::exits::code_pages::{FOUR_GIB, Site, linear};
+use crate::vm::exits::code_pages::{CodePages, FOUR_GIB, Site, linear};
+use crate::vm::memory::Memory;
 use crate::vm::stop::Fault;
 use decode::Instruction;
 use paging::walk;
+
+/// Steps over an instruction, if it is known to stand at RIP and the CPU doesn't tell where the next
+/// one is. Is it done?
+struct Known<'a, const N: usize> {
+    memory: &'a Memory,
+    code_pages: &'a mut CodePages,
+    site: Site,
+    opcode: &'a [u8; N],
+}
+
+impl<const N: usize> Visit for Known<'_, N> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn visit(self, cpu: &mut impl VirtualCpu) -> bool {
+        let known = cpu.next_rip().is_none()
+            && self.code_pages.stands(self.memory, cpu, self.site, self.opcode);
+        if known {
+            cpu.advance(cpu.rip().wrapping_add(N as u64));
+        }
+        known
+    }
+}
 
 impl<C: VirtualCpu> Vcpu<C> {
     /// The instruction that exited, which without prefixes is `opcode`, is done.
@@ -28,10 +52,8 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// The same, for an instruction that exits often.
     #[inline]
     pub(in crate::vm) fn skip_often<const N: usize>(&mut self, site: Site, opcode: &[u8; N]) {
-        let (memory, cpu) = (&self.vm.guest.memory, &self.cpu);
-        if cpu.next_rip().is_none() && self.code_pages.stands(memory, cpu, site, opcode) {
-            self.cpu.advance(self.cpu.rip().wrapping_add(N as u64));
-        } else {
+        let (memory, code_pages) = (&self.vm.guest.memory, &mut self.code_pages);
+        if !self.cpu.visited(Known { memory, code_pages, site, opcode }) {
             self.skip(opcode);
         }
     }
