@@ -194,6 +194,8 @@ pub trait VirtualCpu: decode::Registers + Sized {
     fn read_open_port(&self, access: PortAccess) -> Option<u32>;
     /// After [`Inner::Port`]: the inner guest's accumulator behind it.
     fn set_inner_accumulator(&mut self, value: u64);
+    /// Does the inner guest's next entry inject an event?
+    fn inner_injects(&self) -> bool;
     /// Leaves the inner guest for this, if the guest wants that. True: the guest goes on.
     fn notify(&mut self, notice: Notice) -> bool;
     /// An instruction that isn't known accessed what isn't there. True: it may be one of the

@@ -286,6 +286,8 @@ impl VirtualCpu for VendorCpu {
         ref read_open_port(access: PortAccess) -> Option<u32>;
         mut set_inner_accumulator(value: u64);
         #[inline]
+        ref inner_injects() -> bool;
+        #[inline]
         mut notify(notice: Notice) -> bool;
         #[inline]
         mut exit_instead() -> bool;

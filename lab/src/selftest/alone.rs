@@ -1,7 +1,7 @@
 //! A VM that is the only one, heard to its end.
 //!
-//! Guarantees: what `hear` gives is of a run in which nothing failed, and at whose end the VM powered
-//! itself off.
+//! Guarantees: what `hear` gives is of a run in which nothing failed, and at whose end the VM
+//! powered itself off.
 
 use anyhow::{Result, bail};
 use exitless::{

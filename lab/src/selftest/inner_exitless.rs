@@ -233,7 +233,8 @@ impl Counted {
         let &Counted { inner, told, instructions, interrupts, besides, sent, .. } = self;
         let each = (told + instructions) as f64 / inner.max(1) as f64;
         format!(
-            "{inner} exits of its guests, {each:.2} of ours each; {interrupts} for interrupts, {sent} for what it sends, {besides} besides"
+            "{inner} exits of its guests, {each:.2} of ours each; {interrupts} for interrupts, \
+             {sent} for what it sends, {besides} besides"
         )
     }
 }

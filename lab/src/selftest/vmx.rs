@@ -80,7 +80,9 @@ fn all() -> Vec<Case> {
     };
     let mut cases = Vec::new();
     for policy in [Policy::Trap, Policy::Direct] {
-        cases.extend(TESTS.map(|test| one(test, policy, guest(test, policy))));
+        // Bochs' PM timer answers reads of all four bytes only.
+        let plain = |test| Guest { options: "timer=whole", ..guest(test, policy) };
+        cases.extend(TESTS.map(|test| one(test, policy, plain(test))));
         let ends = ENDS.map(|(test, end)| one(test, policy, Guest { end, ..guest(test, policy) }));
         cases.extend(ends);
     }

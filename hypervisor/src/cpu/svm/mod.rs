@@ -393,6 +393,10 @@ impl VirtualCpu for SvmCpu {
         }
     }
 
+    fn inner_injects(&self) -> bool {
+        self.nesting.as_deref().is_some_and(Nesting::injects)
+    }
+
     fn notify(&mut self, notice: Notice) -> bool {
         self.notify_inner(notice)
     }

@@ -420,6 +420,11 @@ impl VirtualCpu for VmxCpu {
     fn set_inner_accumulator(&mut self, _value: u64) {}
 
     #[inline(never)]
+    fn inner_injects(&self) -> bool {
+        false
+    }
+
+    #[inline(never)]
     fn notify(&mut self, _notice: Notice) -> bool {
         false
     }

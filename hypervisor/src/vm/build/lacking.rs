@@ -1,5 +1,5 @@
-//! A machine on which no VM can have a device, since something is missing by which devices are found
-//! or kept from what isn't their VM's.
+//! A machine on which no VM can have a device, since something is missing by which devices are
+//! found or kept from what isn't their VM's.
 //!
 //! Guarantees: a plan with a device, of a VM's or of the host's for VMs, isn't run there. Any other
 //! is: the functions that no IOMMU serves are silenced ([`Assignment`](crate::pci::assignment)).

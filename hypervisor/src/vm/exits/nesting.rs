@@ -146,8 +146,8 @@ impl<C: VirtualCpu> Vcpu<C> {
         registers.is_none() && self.interrupt_inner()
     }
 
-    /// Leaves the inner guest for an interrupt that the local APIC lets in: it may be in the delivery
-    /// of an exception that raises another without end, where none is taken.
+    /// Leaves the inner guest for an interrupt that the local APIC lets in: it may be in the
+    /// delivery of an exception that raises another without end, where none is taken.
     #[cold]
     fn interrupt_inner(&mut self) -> bool {
         x2apic::is_any_let_in() && self.cpu.notify(Notice::Interrupt)
@@ -158,6 +158,18 @@ impl<C: VirtualCpu> Vcpu<C> {
     fn notify_inner(&mut self) -> bool {
         let interrupt =
             self.mode.current() != Mode::Passthrough && self.apic.deliverable().is_some();
+        (interrupt || self.nmi_waits) && self.notify_waiting(interrupt)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn notify_waiting(&mut self, interrupt: bool) -> bool {
+        if self.cpu.inner_injects() {
+            // That comes first, and isn't interrupted by what only waits (APM vol. 2, 15.20): it is
+            // left right behind it, and this asked again.
+            self.cpu.leave_at_once();
+            return false;
+        }
         interrupt && self.cpu.notify(Notice::Interrupt)
             || self.nmi_waits && self.cpu.notify(Notice::Nmi)
     }

@@ -1,6 +1,6 @@
 //! Interrupts of the hypervisor's while its guest runs.
 
-use super::block::{Guest, exit, hold, let_in};
+use super::block::{self, Guest, exit, hold, let_in};
 use super::{begin, end, inside};
 use crate::counters::{Policy, Window, policy};
 use crate::{boot::Boot, console::check, cpu, idt, wait, x2apic};
@@ -8,6 +8,7 @@ use ledger::Reason;
 
 const VECTOR: u8 = 0x51;
 const TIMER: u8 = 0x52;
+const NMI: u8 = 2;
 const ROUNDS: u64 = 50;
 
 /// The global interrupt flag holds them, and they end a guest.
@@ -23,7 +24,36 @@ pub fn interrupts(test: &str, _: &Boot) {
     pending(test);
     ticks(test);
     masked(test);
+    behind_injected(test);
     end();
+}
+
+/// An NMI that waits ends the guest, but first that has what is injected.
+fn behind_injected(test: &str) {
+    /// Among the intercepts of word 3; and the exit.
+    const WANTED: u64 = 1 << 33;
+    const ENDED: u64 = 0x61;
+    idt::on(NMI, |_| {});
+    let mut right = 0;
+    for _ in 0..ROUNDS {
+        let mut guest = Guest::new(inside::spins());
+        let block = guest.block();
+        block.put(block::EXCEPTIONS, block.get(block::EXCEPTIONS) | WANTED);
+        block.put(block::EVENT_INJ, 1 << 31 | u64::from(VECTOR));
+        let before = idt::count(NMI);
+        hold();
+        x2apic::send(x2apic::id(), x2apic::command::NMI);
+        guest.enter();
+        let early = idt::count(NMI) - before;
+        let block = guest.block();
+        let is_left = block.get(block::EXIT_INT_INFO) >> 31 & 1 != 0;
+        let is_in = block.get(block::RIP) != inside::spins();
+        let_in();
+        let came = idt::count(NMI) - before;
+        let held = early == 0 && came == 1;
+        right += u64::from(guest.code() == ENDED && !is_left && is_in && held);
+    }
+    check!(test, right == ROUNDS, "an NMI behind what is injected: {right} times of {ROUNDS}");
 }
 
 /// With the flag clear nothing comes, whatever IF is; then it does.

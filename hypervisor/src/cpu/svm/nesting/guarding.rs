@@ -10,6 +10,7 @@
 //! priority by CR8) it is made pending again first, as if it had never been taken. If L1 completes
 //! it before it was delivered, it has it all the same.
 
+use super::Nesting;
 use crate::cpu::svm::SvmCpu;
 use crate::cpu::x2apic;
 use crate::interrupts;
@@ -59,7 +60,7 @@ impl SvmCpu {
     #[cold]
     #[inline(never)]
     pub(super) fn tells_at_once(&mut self) -> bool {
-        let injects = self.nesting.as_deref().is_none_or(|n| svm::pending(n.inner).is_some());
+        let injects = self.nesting.as_deref().is_none_or(Nesting::injects);
         !injects && x2apic::is_any_let_in() && self.notify_inner(Notice::Interrupt)
     }
 

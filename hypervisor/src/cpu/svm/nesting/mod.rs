@@ -171,6 +171,11 @@ impl Nesting {
         self.block.is_some()
     }
 
+    /// Does L2's next entry inject an event?
+    pub fn injects(&self) -> bool {
+        svm::pending(self.inner).is_some()
+    }
+
     /// L2's accumulator.
     pub fn set_accumulator(&mut self, value: u64) {
         self.inner.rax = value;
