@@ -6,7 +6,7 @@ use delivery::Raised;
 use vendor::{Exit, PortAccess};
 
 /// The numbers of the reasons that are told apart.
-mod reason {
+pub(crate) mod reason {
     pub const EXCEPTION: u32 = 0;
     pub const INTERRUPT: u32 = 1;
     pub const TRIPLE_FAULT: u32 = 2;

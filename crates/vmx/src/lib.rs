@@ -31,7 +31,7 @@ pub use audit::Outline;
 pub use capabilities::{Capabilities, Fixed, Lack, Range};
 pub use controls::Controls;
 pub use events::{Delivered, Kind, debug_status, nmi_unblocked};
-pub use exits::{decode, is_halt, is_msr_write};
+pub use exits::{decode, is_msr_write};
 pub use failure::Failure;
 pub use feature_control::{FeatureControl, Locked};
 pub use field::Field;

@@ -21,6 +21,8 @@ const NOT_PRESENT: u32 = 11;
 const GENERAL_PROTECTION: u32 = 13;
 const DEBUG: u8 = 1;
 const CR0_PE: u64 = 1;
+/// The activity state in HLT.
+const SLEEPS: u64 = 1;
 /// Of the interruptibility state.
 const BY_MOV_SS: u64 = 1 << 1;
 const BY_NMI: u64 = 1 << 3;
@@ -70,6 +72,8 @@ pub struct Vcpu<A> {
     x2apic: bool,
     /// LIDT is to exit.
     idt_watched: bool,
+    /// HLT is to exit.
+    halt_watched: bool,
     /// The interrupt on offer.
     offered: Option<u8>,
     /// It is raised at this entry.
@@ -98,6 +102,7 @@ impl<A: Area> Vcpu<A> {
             timer_lent: false,
             x2apic: true,
             idt_watched: false,
+            halt_watched: false,
             offered: None,
             raised: false,
             flushes: true,
@@ -167,6 +172,12 @@ impl<A: Area> Vcpu<A> {
         let exit = exits::decode(&self.area);
         match exit {
             Exit::NmiDone => self.set_primary(primary::NMI_WINDOW, false),
+            Exit::Halt if !self.halt_watched => {
+                // It sleeps from the next entry on, unless that raises something.
+                self.advance(self.next_rip());
+                self.area.write(field::GUEST_ACTIVITY, SLEEPS);
+                return Exit::Nothing;
+            }
             Exit::Fault { .. } | Exit::Exception { .. } if nmi_unblocked(&self.area, false) => {
                 self.block_nmis();
             }
@@ -174,6 +185,12 @@ impl<A: Area> Vcpu<A> {
             _ => {}
         }
         exit
+    }
+
+    /// Was it left for HLT, which it is to be left for?
+    #[inline]
+    pub fn halted(&self) -> bool {
+        self.halt_watched && exits::is_halt(&self.area)
     }
 
     /// Why it was left isn't asked.
@@ -306,6 +323,7 @@ impl<A: Area> Vcpu<A> {
 
     /// Exits on HLT, or not.
     pub fn watch_halt(&mut self, on: bool) {
+        self.halt_watched = on;
         self.set_primary(primary::HLT, on);
     }
 }
@@ -357,7 +375,7 @@ impl<A: Area> Vcpu<A> {
     pub fn offer(&mut self, vector: Option<u8>) {
         self.offered = vector;
         if vector.is_none() {
-            self.set_primary(primary::INTERRUPT_WINDOW, false);
+            self.open_window(false);
             self.set_threshold(0);
         }
     }
@@ -384,6 +402,14 @@ impl<A: Area> Vcpu<A> {
         }
     }
 
+    /// The guest is left when it lets an interrupt in, or not. HLT exits meanwhile: behind STI the
+    /// window ends it on a processor, and not on Bochs 3.0 (`handleWaitForEvent`), where the guest
+    /// would sleep on.
+    fn open_window(&mut self, open: bool) {
+        self.set_primary(primary::INTERRUPT_WINDOW, open);
+        self.set_primary(primary::HLT, self.halt_watched || open);
+    }
+
     #[inline(never)]
     fn try_offer(&mut self, vector: u8) {
         let held = class(vector) <= class(self.virtual_priority());
@@ -393,7 +419,7 @@ impl<A: Area> Vcpu<A> {
             Delivered::new(Event::interrupt(vector), 0).raise(&mut self.area);
         }
         self.raised = now;
-        self.set_primary(primary::INTERRUPT_WINDOW, !held && !now);
+        self.open_window(!held && !now);
     }
 
     /// The guest was entered, and left: what was raised was taken.

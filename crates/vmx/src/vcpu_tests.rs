@@ -77,6 +77,38 @@ fn window(vcpu: &Vcpu<Model>) -> bool {
     vcpu.area.read(field::PRIMARY_CONTROLS) as u32 & primary::INTERRUPT_WINDOW != 0
 }
 
+fn halts(vcpu: &Vcpu<Model>) -> bool {
+    vcpu.area.read(field::PRIMARY_CONTROLS) as u32 & primary::HLT != 0
+}
+
+/// Whether it sleeps for good at this instruction or not, the host does what the CPU would.
+#[test]
+fn hlt_where_an_interrupt_waits_is_begun_by_the_host() {
+    for (watched, enabled) in [(false, true), (false, false), (true, true)] {
+        let mut v = vcpu(LONG, false);
+        v.watch_halt(watched);
+        v.offer(Some(0x51));
+        run(&mut v);
+        assert!(halts(&v) && window(&v), "IF is clear");
+        // STI, HLT; or HLT at once.
+        v.area.write(field::GUEST_RFLAGS, if enabled { 0x202 } else { 2 });
+        v.area.write(field::GUEST_INTERRUPTIBILITY, enabled.into());
+        v.area.write(field::EXIT_REASON, exits::reason::HLT.into());
+        v.area.write(field::INSTRUCTION_LENGTH, 1);
+        assert_eq!(v.halted(), watched);
+        if watched {
+            continue;
+        }
+        let rip = v.area.read(field::GUEST_RIP);
+        assert_eq!((v.exit(), v.area.read(field::GUEST_RIP)), (Exit::Nothing, rip + 1));
+        assert_eq!(v.area.read(field::GUEST_ACTIVITY), SLEEPS);
+        run(&mut v);
+        assert_eq!((v.offer_accepted(), window(&v)), (enabled, !enabled));
+        v.offer(None);
+        assert!(!halts(&v));
+    }
+}
+
 #[test]
 fn an_offer_is_raised_where_the_guest_lets_it_in() {
     let mut v = vcpu(LONG, false);
@@ -89,11 +121,13 @@ fn an_offer_is_raised_where_the_guest_lets_it_in() {
     v.area.write(field::GUEST_INTERRUPTIBILITY, 1);
     v.prepare();
     assert_eq!((raised(&v), window(&v)), (None, true), "behind STI");
+    assert!(halts(&v), "HLT there exits");
     v.entered();
     v.area.write(field::GUEST_INTERRUPTIBILITY, 0);
     v.set_virtual_priority(0x51);
     v.prepare();
     assert_eq!((raised(&v), window(&v)), (None, false), "the task priority holds it back");
+    assert!(!halts(&v), "and it may sleep");
     assert_eq!(v.area.read(field::TPR_THRESHOLD), 5, "until it is below its class");
     v.entered();
     v.set_virtual_priority(0x4F);

@@ -38,7 +38,7 @@ const TESTS: [&str; 20] = [
 /// Of these, what is seen under `eli`: as under `trap`, without devices.
 const UNDER_ELI: [&str; 3] = ["hello", "timer", "self-ipi"];
 
-/// Those of three vCPUs.
+/// Those of three vCPUs, under `direct`. Not `icr-storm`, whose kernel doesn't come to its end there.
 const SMP_TESTS: [&str; 12] = [
     "ap-start",
     "ap-restart",
@@ -54,8 +54,8 @@ const SMP_TESTS: [&str; 12] = [
     "kicks",
 ];
 
-/// Of these, what is seen under `trap`.
-const SMP_UNDER_TRAP: [&str; 4] = ["ap-start", "ipi-all", "ipi-nmi", "kicks"];
+/// Those under `trap`.
+const SMP_UNDER_TRAP: [&str; 5] = ["ap-start", "ipi-all", "ipi-nmi", "kicks", "icr-storm"];
 
 const ENDS: [(&str, Expected); 5] = [
     ("power-off", Expected::PowerOff),

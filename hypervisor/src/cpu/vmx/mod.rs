@@ -151,7 +151,7 @@ impl VirtualCpu for VmxCpu {
 
     #[inline(never)]
     fn halted(&self) -> bool {
-        vmx::is_halt(&self.vcpu.area)
+        self.vcpu.halted()
     }
 
     #[inline(never)]
