@@ -5,7 +5,7 @@
 //! given; so ELI mode, which such a VM never enters, and restarts, which are counted in one's
 //! registers. Nor `lowest-vectors`, which only QEMU's local APIC takes.
 
-use super::case::{Case, Expected, Guest, Special};
+use super::case::{Case, Cores, Expect, Expected, Guest, Special};
 use super::cases::{case, guest};
 use super::names::named;
 use super::smp;
@@ -93,11 +93,25 @@ fn all() -> Vec<Case> {
         let name = format!("bochs-smp-{}/{test}", policy.label());
         cases.push(of(name, 4, smp::several(test, policy)));
     }
+    let plain = |policy| of_guest(guest("hello", policy));
+    let shared = [Policy::Eli; 2].map(|policy| Guest { cores: Cores::First, ..plain(policy) });
+    let nested = [Guest { nested: true, ..plain(Policy::Direct) }];
+    for (name, guests, why) in [
+        ("shared", Vec::from(shared), "shared cores aren't there on VMX yet"),
+        ("nested", Vec::from(nested), "guests of a guest aren't there on VMX yet"),
+    ] {
+        let case = Case { guests, ..case(format!("bochs-refuse/{name}"), false, []) };
+        let expect = Expect::Refused(vec![why]);
+        cases.push(Case { machine: Special::Bochs(2), expect, ..case });
+    }
     cases
 }
 
 /// A VM without devices, on this many CPUs.
 fn of(name: String, cpus: u32, guest: Guest) -> Case {
-    let guest = Guest { devices: Vec::new(), ..guest };
-    Case { machine: Special::Bochs(cpus), ..case(name, false, [guest]) }
+    Case { machine: Special::Bochs(cpus), ..case(name, false, [of_guest(guest)]) }
+}
+
+fn of_guest(guest: Guest) -> Guest {
+    Guest { devices: Vec::new(), ..guest }
 }
