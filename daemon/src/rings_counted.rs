@@ -1,7 +1,7 @@
-//! What a lone request costs by the daemon's own code, and a pass that finds nothing, to be
-//! counted: fourteen disks that keep nothing, a ring each, with so many requests in each (`COUNT`)
-//! when the rings are served. The clock stands still, so nobody sleeps: the other passes find
-//! nothing.
+//! For callgrind (docs/figures.md says how): what a lone request costs by the daemon's own code,
+//! and a pass that finds nothing. Fourteen disks that keep nothing, a ring each, with so many
+//! requests in each (`COUNT`) when the rings are served. The clock stands still, so nobody sleeps:
+//! the other passes find nothing.
 
 use crate::config::Limits;
 use crate::rings::Rings;
@@ -11,7 +11,6 @@ const DISKS: usize = 14;
 const ROUNDS: u64 = 500;
 
 #[test]
-#[ignore = "it is for callgrind: docs/figures.md says how"]
 fn lone_requests_are_counted() {
     let count = std::env::var("COUNT").map_or(1, |count| count.parse().expect("a number"));
     let (mut rings, _now) = manual();

@@ -48,7 +48,8 @@ static UNITS: Once<Vec<Served>> = Once::new();
 static RESERVED: Once<Vec<Reserved>> = Once::new();
 
 /// Switches on every unit that was found; from then on devices reach nothing that a VM hasn't been
-/// given, and raise nothing, unless the machine can't remap interrupts and the plan makes do without.
+/// given, and raise nothing, unless the machine can't remap interrupts and the plan makes do
+/// without.
 /// The error is a sentence.
 #[cold]
 pub fn enable(found: Found) -> Result<(), String> {

@@ -5,7 +5,8 @@ use super::*;
 use crate::area::tests::Model;
 use crate::capabilities::tests::capabilities;
 use crate::entry::check;
-use crate::{Host, start::CR0_MASK};
+use crate::{Delivered, Host, start::CR0_MASK};
+use delivery::{Event, class};
 use proptest::prelude::*;
 use vendor::PAT_AT_RESET;
 
@@ -266,10 +267,38 @@ enum Step {
     WatchHalt(bool),
     X2apic(bool),
     Leave,
-    Guest { interrupts: bool, blocking: u64 },
+    Guest {
+        interrupts: bool,
+        blocking: u64,
+    },
+    /// An exit in the delivery of such an event.
+    Interrupted {
+        info: u32,
+        code: u32,
+        length: u64,
+    },
     Advance,
     Abort,
     Reset(bool),
+}
+
+/// An event that a processor may have been delivering to the guest as it stands.
+fn deliverable(v: &Vcpu<Model>, info: u32) -> Option<u32> {
+    let (kind, vector) = (info >> 8 & 7, info & 0xFF);
+    let blocking = v.area.read(field::GUEST_INTERRUPTIBILITY);
+    let vector = match kind {
+        0 if v.interrupts_enabled() && blocking & 3 == 0 => vector.max(16),
+        // Its delivery has begun, so others are blocked.
+        2 if blocking == BY_NMI => 2,
+        3 => [0, 1, 6, 7, 8, 10, 11, 12, 13, 14, 16, 17, 19][vector as usize % 13],
+        4 => vector,
+        5 => 1,
+        6 => 3 + (vector & 1),
+        _ => return None,
+    };
+    let protected = v.area.read(field::GUEST_CR0) & CR0_PE != 0;
+    let code = protected && kind == 3 && matches!(vector, 8 | 10..=14 | 17);
+    Some(1 << 31 | u32::from(code) << 11 | kind << 8 | vector)
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
@@ -286,6 +315,8 @@ fn any_step() -> impl Strategy<Value = Step> {
         Just(Step::Leave),
         (any::<bool>(), prop::sample::select(vec![0, 1, 2, 8, 9, 10]))
             .prop_map(|(interrupts, blocking)| Step::Guest { interrupts, blocking }),
+        (any::<u32>(), any::<u32>(), 1..=15u64)
+            .prop_map(|(info, code, length)| Step::Interrupted { info, code, length }),
         Just(Step::Advance),
         Just(Step::Abort),
         any::<bool>().prop_map(Step::Reset),
@@ -332,6 +363,17 @@ proptest! {
                     v.area.write(field::GUEST_INTERRUPTIBILITY, blocking);
                 }
                 Step::Guest { .. } => {}
+                Step::Interrupted { info, code, length } if !v.injects() => {
+                    let Some(info) = deliverable(&v, info) else { continue };
+                    v.area.write(field::VECTORING, info.into());
+                    v.area.write(field::VECTORING_ERROR_CODE, u64::from(code & 0xFFFF));
+                    v.area.write(field::INSTRUCTION_LENGTH, length);
+                    let event = Delivered::interrupted(&v.area).map(Event::from);
+                    if let Some(event) = event.and_then(Event::again) {
+                        v.inject(event);
+                    }
+                }
+                Step::Interrupted { .. } => {}
                 Step::Advance => v.advance(0x20_0000),
                 Step::Abort => {
                     v.prepare();

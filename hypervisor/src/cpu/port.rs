@@ -1,6 +1,6 @@
-//! Port I/O of the host's own devices. Which port a number is stays the caller's
-//! business; the ports used here (UART, 8259, PM timer, debug exit, watchdog, PCI configuration) can't harm memory:
-//! what a device may do by its configuration is confined elsewhere.
+//! Port I/O of the host's own devices. Which port a number is stays the caller's business; the
+//! ports used here (UART, 8259, PM timer, debug exit, watchdog, PCI configuration) can't harm
+//! memory: what a device may do by its configuration is confined elsewhere.
 
 use core::arch::asm;
 

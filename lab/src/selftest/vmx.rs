@@ -38,7 +38,8 @@ const TESTS: [&str; 20] = [
 /// Of these, what is seen under `eli`: as under `trap`, without devices.
 const UNDER_ELI: [&str; 3] = ["hello", "timer", "self-ipi"];
 
-/// Those of three vCPUs, under `direct`. Not `icr-storm`, whose kernel doesn't come to its end there.
+/// Those of three vCPUs, under `direct`. Not `icr-storm`, whose kernel doesn't come to its end
+/// there.
 const SMP_TESTS: [&str; 12] = [
     "ap-start",
     "ap-restart",

@@ -13,6 +13,7 @@
 mod current;
 mod kept;
 mod made;
+mod pae;
 mod registers;
 mod supported;
 mod switch;
@@ -135,7 +136,7 @@ impl VirtualCpu for VmxCpu {
                 self.vcpu.aborted();
                 Entry::Aborted
             }
-            Came::Failed => failed(),
+            Came::Failed => current::failed(),
         }
     }
 
@@ -356,7 +357,7 @@ impl VirtualCpu for VmxCpu {
 
     #[inline(never)]
     fn set_cr0(&mut self, value: u64, memory: &dyn GuestPages) -> bool {
-        self.vcpu.set_cr0(value, |cr3| pointers(cr3, memory))
+        self.vcpu.set_cr0(value, |cr3| pae::pointers(cr3, memory))
     }
 
     #[inline(never)]
@@ -438,22 +439,4 @@ impl VirtualCpu for VmxCpu {
     fn runs_inner(&self) -> bool {
         false
     }
-}
-
-/// An entry failed whose guest's state isn't the reason: what was built is wrong. The model of an
-/// entry (`vmx::entry`) would name the field, and is 20 KB: it is in the test kernels.
-#[cold]
-fn failed() -> ! {
-    panic!("{}", current::failure());
-}
-
-/// The pointers of PAE paging at the guest's CR3; none is present, where there is no memory.
-fn pointers(cr3: u64, memory: &dyn GuestPages) -> [u64; 4] {
-    let at = cr3 & 0xFFFF_FFE0;
-    let Some(page) = memory.page(at) else { return [0; 4] };
-    // SAFETY: the page is the guest's memory, identity-mapped; four words from a multiple of 32
-    // lie in it. The guest may change them meanwhile: each is read once.
-    core::array::from_fn(|n| unsafe {
-        ((page + (at & 0xFFF)) as *const u64).add(n).read_volatile()
-    })
 }

@@ -8,8 +8,8 @@ use crate::vm::stop::Fault;
 use decode::Instruction;
 use paging::walk;
 
-/// Steps over an instruction, if it is known to stand at RIP and the CPU doesn't tell where the next
-/// one is. Is it done?
+/// Steps over an instruction, if it is known to stand at RIP and the CPU doesn't tell where the
+/// next one is. Is it done?
 struct Known<'a, const N: usize> {
     memory: &'a Memory,
     code_pages: &'a mut CodePages,

@@ -1,6 +1,6 @@
-//! What a hypervisor does between a fault that it is told and the VMRUN that follows, which looks at
-//! its tables ahead of its guest: whatever it puts there, its guest has what is there at VMRUN, and
-//! nothing that isn't the hypervisor's own.
+//! What a hypervisor does between a fault that it is told and the VMRUN that follows, which looks
+//! at its tables ahead of its guest: whatever it puts there, its guest has what is there at VMRUN,
+//! and nothing that isn't the hypervisor's own.
 
 use super::block::{self, Block, Guest, exit};
 use super::paging::{self, ALL, AREA, FIRST, LARGE_AREA, PAGES, ROOT, SECOND, access, map, map_at};
