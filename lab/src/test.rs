@@ -114,11 +114,13 @@ pub fn test(args: &Args, cx: &Context) -> Result<ExitCode> {
     }
     let mut steps = Steps { cx, quick: args.quick, summary };
     if args.only.is_none() && args.iommu.is_none() && args.machine.is_none() {
-        steps.host()?;
-        steps.bare_metal()?;
-        // They take one core, and hardly any of it while the emulator wants both.
+        // They take one core, and hardly any of it while other steps want both.
         let jobs = steps.beside()?;
-        let ((), ended) = background::beside(cx, &jobs, || steps.emulated(choice))?;
+        let ((), ended) = background::beside(cx, &jobs, || {
+            steps.host()?;
+            steps.bare_metal()?;
+            steps.emulated(choice)
+        })?;
         ended.into_iter().for_each(|ended| steps.ended_beside(ended));
         steps.fuzz()?;
         steps.bench()?;

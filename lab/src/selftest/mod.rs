@@ -31,6 +31,7 @@ mod nesting;
 mod network;
 mod parts;
 mod planted;
+mod rare;
 mod refusals;
 pub mod run;
 mod screen;
@@ -102,7 +103,10 @@ impl Choice<'_> {
     fn has(&self, case: &Case, usual: bool) -> bool {
         match self.only {
             Some(text) => amd_vi::is_named(case, text),
-            None => (case.quick || !self.quick) && (usual || self.long),
+            None => {
+                let usual = usual && !rare::is_rare(&case.name);
+                (case.quick || !self.quick) && (usual || self.long)
+            }
         }
     }
 
@@ -232,8 +236,8 @@ pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
         bochs::prepare(cx)?;
         cx.hypervisor()?;
     }
-    // One at a time: each is busy on as many cores as it has.
-    summary += side_by_side(cx, &vmx, 1, |case| Ok(one(case, &kernel, cx, &tally)))?;
+    // Bochs is one thread, however many CPUs its machine has.
+    summary += side_by_side(cx, &vmx, AT_ONCE, |case| Ok(one(case, &kernel, cx, &tally)))?;
     Ok(summary)
 }
 
