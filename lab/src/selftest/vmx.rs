@@ -12,9 +12,11 @@ use super::smp;
 use plan::Policy;
 
 /// Tests of one vCPU that end well.
-const TESTS: [&str; 20] = [
+const TESTS: [&str; 22] = [
     "hello",
     "exceptions",
+    "debugged",
+    "own-cr4",
     "timer",
     "self-ipi",
     "apic-modes",
