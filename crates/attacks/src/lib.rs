@@ -74,6 +74,8 @@ pub struct Shown {
     pub direct: u64,
     /// Under `trap` and `eli`, on a core that it shares.
     pub shared: u64,
+    /// Without devices, by a CPU with VMX: on Bochs' machine, on a core of its own.
+    pub alone: u64,
     /// Nor more.
     pub exact: bool,
 }

@@ -28,7 +28,12 @@ pub const fn last(
 
 /// At least so many exits, whatever the policy and the place.
 pub const fn shown(reason: Reason, n: u64) -> Shown {
-    Shown { reason, eli: n, direct: n, shared: n, exact: false }
+    Shown { reason, eli: n, direct: n, shared: n, alone: n, exact: false }
+}
+
+/// At least so many where there is no device, and elsewhere maybe none.
+pub const fn alone(reason: Reason, n: u64) -> Shown {
+    Shown { alone: n, ..shown(reason, 0) }
 }
 
 /// Exactly so many, whatever the policy and the place.
@@ -38,17 +43,17 @@ pub const fn exactly(reason: Reason, n: u64) -> Shown {
 
 /// At least so many under `trap` and `eli`.
 pub const fn eli(reason: Reason, n: u64) -> Shown {
-    Shown { reason, eli: n, direct: 0, shared: n, exact: false }
+    Shown { direct: 0, alone: 0, ..shown(reason, n) }
 }
 
 /// At least so many under `trap` and `eli` on a core of its own.
 pub const fn own(reason: Reason, n: u64) -> Shown {
-    Shown { reason, eli: n, direct: 0, shared: 0, exact: false }
+    Shown { eli: n, ..shown(reason, 0) }
 }
 
 /// At least so many on a core that it shares.
 pub const fn shared(reason: Reason, n: u64) -> Shown {
-    Shown { reason, eli: 0, direct: 0, shared: n, exact: false }
+    Shown { shared: n, ..shown(reason, 0) }
 }
 
 /// A subject of one attack that is the end.

@@ -100,10 +100,10 @@ pub mod secondary {
         VIRTUAL_DELIVERY = 9,
         /// INVPCID is there.
         INVPCID = 12,
+        /// SGX's instructions for kernels exit by a map.
+        ENCLS = 15,
         /// XSAVES and XRSTORS are there.
         XSAVES = 20,
-        /// TPAUSE, UMONITOR and UMWAIT are there.
-        USER_WAIT = 26,
     }
 }
 
@@ -194,8 +194,10 @@ impl Controls {
     };
 
     /// Instructions that the guest has where the CPU has them: without the control they raise #UD.
-    pub const OFFERED: u32 =
-        secondary::RDTSCP | secondary::INVPCID | secondary::XSAVES | secondary::USER_WAIT;
+    pub const OFFERED: u32 = secondary::RDTSCP | secondary::INVPCID | secondary::XSAVES;
+
+    /// Set where the CPU has them: without, the guest would have instructions that it isn't shown.
+    pub const CLOSED: u32 = secondary::ENCLS;
 
     /// Those that must not be set, and which a CPU may have set for good.
     pub const OPEN: Controls = Controls {
@@ -222,7 +224,8 @@ impl Controls {
         Ok(Controls {
             pin: pin.with(needed.pin),
             primary: primary.with(needed.primary),
-            secondary: secondary.with(needed.secondary | Self::OFFERED & secondary.may_be_one()),
+            secondary: secondary
+                .with(needed.secondary | (Self::OFFERED | Self::CLOSED) & secondary.may_be_one()),
             exit: exit.with(needed.exit),
             entry: entry.with(needed.entry),
         })

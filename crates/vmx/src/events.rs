@@ -20,6 +20,9 @@ const OVERFLOW: u8 = 4;
 
 /// DR6 as it reads with nothing to report.
 const DR6_QUIET: u64 = 0xFFFF_0FF0;
+/// Of DR6: breakpoints, which a #DB sets anew. The rest stays until the guest clears it
+/// (SDM vol. 3, 19.2.3).
+const BREAKPOINTS: u64 = 0xF;
 /// Of the qualification of a #DB: breakpoints, access to a debug register, single step.
 const DEBUG_BITS: u64 = 0xF | 1 << 13 | 1 << 14;
 
@@ -164,9 +167,10 @@ pub fn nmi_unblocked(area: &impl Area, violation: bool) -> bool {
     !vectoring && !double && area.read(field) & u64::from(UNBLOCKED) != 0
 }
 
-/// What DR6 has to read for the guest when it gets a #DB that exited: the exit left DR6 alone.
-pub fn debug_status(area: &impl Area) -> u64 {
-    DR6_QUIET | area.read(field::QUALIFICATION) & DEBUG_BITS
+/// What DR6 has to read for the guest when it gets a #DB that exited, and read `before`: the exit
+/// left DR6 alone.
+pub fn debug_status(area: &impl Area, before: u64) -> u64 {
+    DR6_QUIET | before & !BREAKPOINTS | area.read(field::QUALIFICATION) & DEBUG_BITS
 }
 
 #[cfg(test)]
@@ -211,11 +215,12 @@ mod tests {
     #[test]
     fn a_debug_exception_says_what_dr6_gets() {
         let mut area = Model::default();
-        assert_eq!(debug_status(&area), 0xFFFF_0FF0);
+        assert_eq!(debug_status(&area, DR6_QUIET), 0xFFFF_0FF0);
         area.write(field::QUALIFICATION, 0x4001);
-        assert_eq!(debug_status(&area), 0xFFFF_4FF1);
+        assert_eq!(debug_status(&area, DR6_QUIET), 0xFFFF_4FF1);
+        assert_eq!(debug_status(&area, 0xFFFF_AFFC), 0xFFFF_EFF1, "what isn't a breakpoint stays");
         area.write(field::QUALIFICATION, u64::MAX);
-        assert_eq!(debug_status(&area), 0xFFFF_6FFF);
+        assert_eq!(debug_status(&area, DR6_QUIET), 0xFFFF_6FFF);
     }
 
     proptest! {

@@ -39,6 +39,9 @@ pub(crate) mod reason {
     pub const WBINVD: u32 = 54;
     pub const XSETBV: u32 = 55;
     pub const VMFUNC: u32 = 59;
+    pub const ENCLS: u32 = 60;
+    pub const SEAMCALL: u32 = 76;
+    pub const TDCALL: u32 = 77;
 }
 
 const INVALID_TSS: u8 = 10;
@@ -66,6 +69,13 @@ pub fn is_halt(area: &impl Area) -> bool {
     basic(area) == reason::HLT
 }
 
+/// After a MOV to CR4: the general register that it is from.
+pub fn cr4_source(area: &impl Area) -> Option<u8> {
+    let qualification = area.read(field::QUALIFICATION);
+    let is_load = basic(area) == reason::CR_ACCESS && qualification & 0x3F == 4;
+    is_load.then_some((qualification >> 8 & 0xF) as u8)
+}
+
 /// Why the guest was left. An interrupt window, or a task priority below the threshold, are one to
 /// who made an offer: [`Exit::Window`]. The preemption timer counts as the NMI that
 /// it takes the place of.
@@ -89,7 +99,10 @@ pub fn decode(area: &impl Area) -> Exit {
         | reason::MONITOR
         | reason::INVEPT
         | reason::INVVPID
-        | reason::VMFUNC => Exit::Undefined,
+        | reason::VMFUNC
+        | reason::ENCLS
+        | reason::SEAMCALL
+        | reason::TDCALL => Exit::Undefined,
         reason::CR_ACCESS => control(area, qualification),
         reason::IO => Exit::Io {
             access: PortAccess {
@@ -156,7 +169,7 @@ fn control(area: &impl Area, qualification: u64) -> Exit {
     match (register, kind) {
         // MOV, CLTS and LMSW.
         (0, 0 | 2 | 3) => Exit::ControlLoad,
-        // Of CR4 only what the guest isn't offered is masked: it isn't there.
+        // What the guest isn't offered is masked, and MCE: the vCPU looks which it is.
         (4, 0) => Exit::Forbidden,
         _ => unknown(area, reason::CR_ACCESS),
     }

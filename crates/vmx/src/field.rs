@@ -105,6 +105,10 @@ fields! {
     TSC_OFFSET = 0x2010,
     VIRTUAL_APIC_ADDRESS = 0x2012,
     EPT_POINTER = 0x201A,
+    /// Of a CPU with [`crate::controls::secondary::XSAVES`] alone.
+    XSS_EXITING_BITMAP = 0x202C,
+    /// Of a CPU with [`crate::controls::secondary::ENCLS`] alone.
+    ENCLS_EXITING_BITMAP = 0x202E,
     GUEST_PHYSICAL_ADDRESS = 0x2400,
     VMCS_LINK_POINTER = 0x2800,
     GUEST_DEBUGCTL = 0x2802,

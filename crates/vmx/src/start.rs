@@ -5,7 +5,7 @@
 //! Guarantees: on a CPU that [`Capabilities::suffice`] says yes to, what is written here passes
 //! [`crate::entry::check`].
 
-use crate::controls::{Controls, entry};
+use crate::controls::{Controls, entry, secondary};
 use crate::field::{self, Segment};
 use crate::{Area, Capabilities};
 use vendor::{PAT_AT_RESET, Start};
@@ -15,6 +15,8 @@ const CR0_TS_MP: u64 = 1 << 3 | 1 << 1;
 const CR0_ET: u64 = 1 << 4;
 const CR0_PG: u64 = 1 << 31;
 const CR4_PAE: u64 = 1 << 5;
+/// Machine checks are let in.
+pub const CR4_MCE: u64 = 1 << 6;
 const EFER_LME_LMA: u64 = 1 << 8 | 1 << 10;
 const RFLAGS: u64 = 1 << 1;
 const DR7: u64 = 0x400;
@@ -92,9 +94,18 @@ pub fn set_up(area: &mut impl Area, capabilities: &Capabilities, made: &Controls
     area.write(field::MSR_BITMAPS, msrs);
     area.write(field::VIRTUAL_APIC_ADDRESS, virtual_apic);
     area.write(field::VMCS_LINK_POINTER, u64::MAX);
-    // VMXE and what else VMX wants is the host's.
+    // VMXE and what else VMX wants is the host's, and whether machine checks are let in.
     area.write(field::CR4_MASK, hidden_cr4(capabilities));
     area.write(field::CR0_MASK, CR0_MASK);
+    // A CPU without the control hasn't the field.
+    for (control, map, value) in [
+        (secondary::XSAVES, field::XSS_EXITING_BITMAP, 0),
+        (secondary::ENCLS, field::ENCLS_EXITING_BITMAP, u64::MAX),
+    ] {
+        if made.secondary & control != 0 {
+            area.write(map, value);
+        }
+    }
     for zero in [
         field::PAGE_FAULT_ERROR_MASK,
         field::PAGE_FAULT_ERROR_MATCH,
@@ -109,9 +120,10 @@ pub fn set_up(area: &mut impl Area, capabilities: &Capabilities, made: &Controls
     }
 }
 
-/// Of CR4: what must be set while VMX is on, and the guest doesn't see.
+/// Of CR4: what is set whatever the guest sees. VMX wants some of it. A machine check that comes
+/// while MCE is clear shuts the whole machine down (SDM vol. 3, 17.7.1), whoever runs.
 pub const fn hidden_cr4(capabilities: &Capabilities) -> u64 {
-    capabilities.cr4.ones
+    capabilities.cr4.ones | CR4_MCE
 }
 
 /// CR0 for the guest, who reads `value`.

@@ -2,12 +2,15 @@
 //! and changes in it, as the CPU itself would.
 
 use crate::field::{self, Segment};
-use crate::start::{self, rights};
-use crate::{Area, Delivered, Vcpu, debug_status};
-use decode::Mode;
+use crate::start::{self, CR4_MCE, rights};
+use crate::{Area, Delivered, Kind, Vcpu, debug_status};
+use decode::{Mode, Registers as _};
 use paging::walk::Paging;
+use vendor::Exit;
 
 const CR0_PG: u64 = 1 << 31;
+/// PG, CD and NW: what changes one of them reads the pointers of PAE paging (SDM vol. 3, 4.4.1).
+const POINTERS_BY: u64 = CR0_PG | 0b11 << 29;
 const CR4_PAE: u64 = 1 << 5;
 const EFER_LME: u64 = 1 << 8;
 const EFER_LMA: u64 = 1 << 10;
@@ -67,9 +70,28 @@ impl<A: Area> Vcpu<A> {
 
     /// What the guest reads of CR4.
     pub fn cr4(&self) -> u64 {
-        let mask = start::hidden_cr4(&self.capabilities);
+        let mask = self.cr4_mask();
         let [own, shown] = [field::GUEST_CR4, field::CR4_SHADOW].map(|f| self.area.read(f));
         own & !mask | shown & mask
+    }
+
+    /// Of CR4: what the guest doesn't change without an exit.
+    pub(crate) fn cr4_mask(&self) -> u64 {
+        !self.offered_cr4() | start::hidden_cr4(&self.capabilities)
+    }
+
+    /// A MOV to CR4 that changes what is masked. With what the guest isn't offered it is refused.
+    /// Else MCE is another: that is what the guest sees from here on, and the instruction, which is
+    /// executed again, does the rest. Should the CPU refuse it then, MCE alone has changed.
+    pub(crate) fn load_cr4(&mut self, from: u8) -> Exit {
+        let wide = self.code_mode() == Mode::Bits64;
+        let value = self.gpr(from) & if wide { u64::MAX } else { 0xFFFF_FFFF };
+        let shown = self.area.read(field::CR4_SHADOW);
+        if value & !self.offered_cr4() != 0 || (value ^ shown) & CR4_MCE == 0 {
+            return Exit::Forbidden;
+        }
+        self.area.write(field::CR4_SHADOW, shown ^ CR4_MCE);
+        Exit::Nothing
     }
 
     /// The registers that a walk of the guest's page tables needs.
@@ -121,21 +143,34 @@ impl<A: Area> Vcpu<A> {
         }
     }
 
-    /// After an exit for #DB: what DR6 is to read. The exit left it alone, and the guest's trap of
-    /// accesses to debug registers in force, which its handler may make.
-    pub fn take_debug_status(&mut self) -> u64 {
+    /// After an exit for #DB, which is raised at the next entry: what DR6 is to read, `before` it.
+    /// The exit left it alone, and the guest's trap of accesses to debug registers in force, which
+    /// its handler may make.
+    ///
+    /// What is raised ends a shadow of STI or MOV SS. It is taken away here: the CPU refuses an
+    /// entry behind one with TF set and no step held back (SDM vol. 3, 27.3.1.5), and that is what
+    /// an exit for #DB leaves. A user comes to it by MOV SS and INT1.
+    pub fn take_debug_status(&mut self, before: u64) -> u64 {
+        let blocking = self.area.read(field::GUEST_INTERRUPTIBILITY);
+        self.area.write(field::GUEST_INTERRUPTIBILITY, blocking & !SHADOW);
+        if Delivered::exited(&self.area).is_some_and(|event| event.kind == Kind::Privileged) {
+            // INT1's trap is behind it, and DR6 isn't for it.
+            self.area.write(field::GUEST_RIP, self.next_rip());
+            return before;
+        }
         let control = self.area.read(field::GUEST_DR7);
         self.area.write(field::GUEST_DR7, control & !GENERAL_DETECT);
-        debug_status(&self.area)
+        debug_status(&self.area, before)
     }
 
     /// Sets CR0, which may begin or end long mode. `pointers`: where the guest's CR3 has those of
-    /// PAE paging, read if it begins. False: the CPU refuses it, for they aren't right.
+    /// PAE paging, read if it is in force and PG, CD or NW changes. False: the CPU refuses it, for
+    /// they aren't right.
     pub fn set_cr0(&mut self, value: u64, pointers: impl FnOnce(u64) -> [u64; 4]) -> bool {
         let (before, efer, cr4) = (self.cr0(), self.efer(), self.cr4());
         let paging = value & CR0_PG != 0;
         let long = efer & EFER_LME != 0 && paging;
-        if paging && before & CR0_PG == 0 && cr4 & CR4_PAE != 0 && !long {
+        if paging && (value ^ before) & POINTERS_BY != 0 && cr4 & CR4_PAE != 0 && !long {
             let pointers = pointers(self.area.read(field::GUEST_CR3));
             let reserved = RESERVED | self.capabilities.beyond();
             if pointers.iter().any(|p| p & PRESENT != 0 && p & reserved != 0) {
@@ -166,3 +201,7 @@ impl<A: Area> Vcpu<A> {
         (self.area.read(field::GUEST_IDTR_BASE), limit as u16)
     }
 }
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;

@@ -21,9 +21,11 @@ const NOT_PRESENT: u32 = 11;
 const GENERAL_PROTECTION: u32 = 13;
 const DEBUG: u8 = 1;
 const CR0_PE: u64 = 1;
-/// The activity state in HLT.
+/// The activity states, awake and in HLT.
+const ACTIVE: u64 = 0;
 const SLEEPS: u64 = 1;
 /// Of the interruptibility state.
+const BY_STI: u64 = 1 << 0;
 const BY_MOV_SS: u64 = 1 << 1;
 const BY_NMI: u64 = 1 << 3;
 
@@ -43,6 +45,8 @@ pub struct Setup {
     pub shared: bool,
     /// Gates may be hidden from it by a shadow IDT, so #NP is for the host to look at.
     pub hides_gates: bool,
+    /// The bits of CR4 that it may set.
+    pub cr4: u64,
     /// Where it starts.
     pub start: Start,
     /// Family, model and stepping: EAX of CPUID 1, which a start-up leaves in EDX.
@@ -82,6 +86,8 @@ pub struct Vcpu<A> {
     flushes: bool,
     /// The preemption timer is on.
     leaves: bool,
+    /// The guest is left behind the shadow of an STI, for an NMI that waits.
+    awaits_shadow: bool,
 }
 
 impl<A: Area> Vcpu<A> {
@@ -107,6 +113,7 @@ impl<A: Area> Vcpu<A> {
             raised: false,
             flushes: true,
             leaves: false,
+            awaits_shadow: false,
         };
         vcpu.reset(setup.start);
         vcpu
@@ -116,6 +123,7 @@ impl<A: Area> Vcpu<A> {
     pub fn build(&mut self) {
         start::set_up(&mut self.area, &self.capabilities, &self.controls, &self.setup.parts);
         self.area.write(field::EXCEPTION_BITMAP, self.exceptions.into());
+        self.area.write(field::CR4_MASK, self.cr4_mask());
         self.built = true;
         // What a start-up leaves alone is as after a reset.
         let start = self.start;
@@ -172,6 +180,11 @@ impl<A: Area> Vcpu<A> {
         let exit = exits::decode(&self.area);
         match exit {
             Exit::NmiDone => self.set_primary(primary::NMI_WINDOW, false),
+            Exit::Forbidden => {
+                if let Some(from) = exits::cr4_source(&self.area) {
+                    return self.load_cr4(from);
+                }
+            }
             Exit::Halt if !self.halt_watched => {
                 // It sleeps from the next entry on, unless that raises something.
                 self.advance(self.next_rip());
@@ -202,6 +215,10 @@ impl<A: Area> Vcpu<A> {
     /// Is it #DB that it was left for?
     pub fn is_debug(exit: Exit) -> bool {
         matches!(exit, Exit::Exception { vector: DEBUG, .. })
+    }
+
+    pub(crate) fn offered_cr4(&self) -> u64 {
+        self.setup.cr4
     }
 
     fn block_nmis(&mut self) {
@@ -330,4 +347,4 @@ impl<A: Area> Vcpu<A> {
 
 #[cfg(test)]
 #[path = "vcpu_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -5,7 +5,7 @@ use super::*;
 use crate::area::tests::Model;
 use crate::capabilities::tests::capabilities;
 use crate::entry::check;
-use crate::{Delivered, Host, start::CR0_MASK};
+use crate::{Delivered, Host};
 use delivery::{Event, class};
 use proptest::prelude::*;
 use vendor::PAT_AT_RESET;
@@ -20,15 +20,17 @@ const HOST: Host = Host {
     tables: [0x20_2000, 0x20_3000],
     rip: 0x20_4000,
 };
+/// What a guest may set of CR4: VMXE, and what is newer, isn't among it.
+pub const OFFERED_CR4: u64 = 0x77_0FFF;
 const MAPS: [u64; 6] = [0x30_0000, 0x30_1000, 0x30_2000, 0x30_3000, 0x30_4000, 0x30_5000];
-const LONG: Start = Start::Kernel {
+pub const LONG: Start = Start::Kernel {
     rip: 0x10_0000,
     page_tables: Some(0x5000),
     gdt: (0x6000, 0x27),
     selectors: (8, 16),
     registers: (1, 2, 3),
 };
-const FLAT: Start = Start::Kernel {
+pub const FLAT: Start = Start::Kernel {
     rip: 0x10_0000,
     page_tables: None,
     gdt: (0x6000, 0x27),
@@ -36,7 +38,8 @@ const FLAT: Start = Start::Kernel {
     registers: (1, 2, 3),
 };
 
-fn vcpu(start: Start, shared: bool) -> Vcpu<Model> {
+/// A vCPU at its start.
+pub fn vcpu(start: Start, shared: bool) -> Vcpu<Model> {
     let parts = Parts {
         nested_root: 0x10_0000,
         vpid: 1,
@@ -50,6 +53,7 @@ fn vcpu(start: Start, shared: bool) -> Vcpu<Model> {
         capabilities: capabilities(),
         shared,
         hides_gates: true,
+        cr4: OFFERED_CR4,
         start,
         signature: 0x6_0F10,
     };
@@ -183,6 +187,45 @@ fn an_nmi_is_injected_once_and_its_end_is_told() {
     run(&mut v);
 }
 
+/// Some CPUs refuse an NMI behind STI; it is raised when that shadow is over, whatever is on offer.
+#[test]
+fn an_nmi_waits_for_the_end_of_a_shadow_of_sti() {
+    for (offer, priority) in [(None, 0), (Some(0x51), 0), (Some(0x51), 0x60)] {
+        let mut v = vcpu(LONG, false);
+        v.offer(offer);
+        v.set_virtual_priority(priority);
+        v.area.write(field::GUEST_RFLAGS, 0x202);
+        v.area.write(field::GUEST_INTERRUPTIBILITY, BY_STI);
+        assert!(!v.nmi_possible());
+        run(&mut v);
+        assert!(window(&v), "that one waits for the shadow's end on every CPU");
+        v.area.write(field::GUEST_INTERRUPTIBILITY, 0);
+        v.area.write(field::EXIT_REASON, exits::reason::INTERRUPT_WINDOW.into());
+        assert_eq!((v.exit(), window(&v)), (Exit::Window, false));
+        assert!(v.nmi_possible());
+        v.inject(Event::nmi());
+        run(&mut v);
+        assert_eq!(v.offered(), offer);
+    }
+}
+
+/// An interrupt wakes the guest, and the fault that its delivery leads to doesn't.
+#[test]
+fn an_exception_is_raised_in_who_is_awake() {
+    let mut v = vcpu(LONG, false);
+    v.area.write(field::GUEST_ACTIVITY, SLEEPS);
+    v.inject(Event::exception(11, Some(0x283)));
+    assert_eq!(v.area.read(field::GUEST_RFLAGS), 0x1_0002, "a fault has RF");
+    run(&mut v);
+    v.area.write(field::GUEST_RFLAGS, 2);
+    v.inject(Event::exception(8, Some(0)));
+    assert_eq!(v.area.read(field::GUEST_RFLAGS), 2, "and an abort hasn't");
+    run(&mut v);
+    v.area.write(field::GUEST_ACTIVITY, SLEEPS);
+    v.inject(Event::nmi());
+    run(&mut v);
+}
+
 #[test]
 fn modes_decide_what_exits() {
     let mut v = vcpu(LONG, true);
@@ -213,46 +256,16 @@ fn modes_decide_what_exits() {
     assert!(!has(&v, field::PIN_CONTROLS, pin::PREEMPTION_TIMER));
 }
 
-#[test]
-fn paging_begins_and_ends_long_mode() {
-    let mut v = vcpu(FLAT, false);
-    let none = |_| unreachable!("no PAE paging");
-    v.area.write(field::GUEST_CR4, 0x2020);
-    v.set_efer(0x100);
-    assert!(!v.long_mode());
-    assert!(v.set_cr0(0x8000_0011, none) && v.long_mode());
-    assert_eq!(v.paging().cr0, 0x8000_0011);
-    assert_eq!(v.area.read(field::GUEST_CR0) & !CR0_MASK, 0, "TS and MP are the guest's");
-    assert!(v.take_flush() && !v.take_flush());
-    check(&v.area, &v.capabilities).unwrap();
-    assert!(v.set_cr0(0x11, none) && !v.long_mode());
-    v.set_efer(0);
-    assert!(!v.set_cr0(0x8000_0011, |_| [0x1007, 0, 0, 0]), "reserved bits in a pointer");
-    assert_eq!(v.paging().cr0, 0x11);
-    assert!(v.set_cr0(0x8000_0011, |_| [0x1001, 0x6, 0, 0x2001]), "one isn't present");
-    assert_eq!(v.area.read(field::GUEST_PDPTE3), 0x2001);
-}
-
-#[test]
-fn an_instruction_ends_its_shadow_and_steps() {
-    let mut v = vcpu(LONG, false);
-    v.area.write(field::GUEST_INTERRUPTIBILITY, 0b1001);
-    v.area.write(field::GUEST_RFLAGS, 1 << 16 | 2);
-    v.advance(0x1_0000_0002);
-    let read = |v: &Vcpu<Model>, field| v.area.read(field);
-    assert_eq!(read(&v, field::GUEST_RIP), 0x1_0000_0002);
-    assert_eq!(read(&v, field::GUEST_INTERRUPTIBILITY), 0b1000);
-    assert_eq!((read(&v, field::GUEST_RFLAGS), read(&v, field::GUEST_PENDING_DEBUG)), (2, 0));
-    v.area.write(field::GUEST_RFLAGS, 1 << 8 | 2);
-    v.advance(4);
-    assert_eq!(read(&v, field::GUEST_PENDING_DEBUG), 1 << 14);
-    check(&v.area, &v.capabilities).unwrap();
-    v.area.write(field::QUALIFICATION, 1 << 14);
-    v.area.write(field::GUEST_DR7, 0x2400);
-    assert_eq!((v.take_debug_status(), read(&v, field::GUEST_DR7)), (0xFFFF_4FF0, 0x400));
-    let mut v = vcpu(FLAT, false);
-    v.advance(0x1_0000_0002);
-    assert_eq!(v.area.read(field::GUEST_RIP), 2, "as wide as the code");
+/// The guest is left for #DB, as a CPU leaves it: nothing is held back (SDM vol. 3, 28.3.4).
+pub fn debug(v: &mut Vcpu<Model>, privileged: bool, blocking: u64, steps: bool) {
+    let kind = if privileged { 5 } else { 3 };
+    v.area.write(field::EXIT_REASON, 0);
+    v.area.write(field::EXIT_INTERRUPTION, 1 << 31 | kind << 8 | 1);
+    v.area.write(field::VECTORING, 0);
+    v.area.write(field::INSTRUCTION_LENGTH, 1);
+    v.area.write(field::GUEST_RFLAGS, 0x202 | u64::from(steps) << 8);
+    v.area.write(field::GUEST_INTERRUPTIBILITY, blocking);
+    v.area.write(field::GUEST_PENDING_DEBUG, 0);
 }
 
 /// What is asked of a vCPU, or what its guest does.
@@ -276,6 +289,12 @@ enum Step {
         info: u32,
         code: u32,
         length: u64,
+    },
+    /// An exit for #DB: INT1's or another, behind STI, MOV SS or neither, while it steps or not.
+    Debug {
+        privileged: bool,
+        blocking: u64,
+        steps: bool,
     },
     Advance,
     Abort,
@@ -317,6 +336,9 @@ fn any_step() -> impl Strategy<Value = Step> {
             .prop_map(|(interrupts, blocking)| Step::Guest { interrupts, blocking }),
         (any::<u32>(), any::<u32>(), 1..=15u64)
             .prop_map(|(info, code, length)| Step::Interrupted { info, code, length }),
+        (any::<bool>(), 0..3u64, any::<bool>()).prop_map(|(privileged, blocking, steps)| {
+            Step::Debug { privileged, blocking, steps }
+        }),
         Just(Step::Advance),
         Just(Step::Abort),
         any::<bool>().prop_map(Step::Reset),
@@ -374,6 +396,14 @@ proptest! {
                     }
                 }
                 Step::Interrupted { .. } => {}
+                Step::Debug { privileged, blocking, steps } if !v.injects() => {
+                    debug(&mut v, privileged, blocking, steps);
+                    let exit = v.exit();
+                    prop_assert!(Vcpu::<Model>::is_debug(exit));
+                    v.take_debug_status(0);
+                    v.inject(Event::exception(DEBUG, None));
+                }
+                Step::Debug { .. } => {}
                 Step::Advance => v.advance(0x20_0000),
                 Step::Abort => {
                     v.prepare();

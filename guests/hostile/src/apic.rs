@@ -18,7 +18,7 @@ const LVTS: core::ops::RangeInclusive<u32> = 0x832..=0x837;
 const SEED: u64 = 0xA71C_0FFE;
 
 fn send(destination: u32, what: u64) {
-    let _ = cpu::try_wrmsr(x2apic::ICR, u64::from(destination) << 32 | what);
+    let _ = cpu::try_wrmsr(x2apic::ICR, x2apic::sendable(u64::from(destination) << 32 | what));
 }
 
 /// Every delivery mode to every shorthand and to ids that are others', if anybody's; INIT and
@@ -58,7 +58,8 @@ pub fn command_noise(_: &str, _: &Boot) {
         let value = random.number();
         // Neither a reset of its own CPU nor an exception's vector.
         let own = matches!(value >> 8 & 7, 5 | 6);
-        let _ = cpu::try_wrmsr(x2apic::ICR, if own { value & !0x700 } else { value } | 0x20);
+        let value = if own { value & !0x700 } else { value } | 0x20;
+        let _ = cpu::try_wrmsr(x2apic::ICR, x2apic::sendable(value));
     }
 }
 

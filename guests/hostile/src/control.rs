@@ -138,6 +138,19 @@ pub fn virtualization(_: &str, _: &Boot) {
                 ".byte 0x0F, 0x01, 0xC3", // VMRESUME
                 ".byte 0x0F, 0x01, 0xC4", // VMXOFF
                 ".byte 0x0F, 0x01, 0xD4", // VMFUNC
+                // VMXON, VMCLEAR, VMPTRLD, VMPTRST, VMREAD, VMWRITE, INVEPT, INVVPID, with what is
+                // on the stack.
+                ".byte 0xF3, 0x0F, 0xC7, 0x34, 0x24",
+                ".byte 0x66, 0x0F, 0xC7, 0x34, 0x24",
+                ".byte 0x0F, 0xC7, 0x34, 0x24",
+                ".byte 0x0F, 0xC7, 0x3C, 0x24",
+                ".byte 0x0F, 0x78, 0x04, 0x24",
+                ".byte 0x0F, 0x79, 0x04, 0x24",
+                ".byte 0x66, 0x0F, 0x38, 0x80, 0x04, 0x24",
+                ".byte 0x66, 0x0F, 0x38, 0x81, 0x04, 0x24",
+                // SEAMCALL, TDCALL.
+                ".byte 0x66, 0x0F, 0x01, 0xCF",
+                ".byte 0x66, 0x0F, 0x01, 0xCC",
                 ".byte 0x0F, 0xAA",       // RSM
                 ".byte 0x0F, 0x37",       // GETSEC
                 ".byte 0x0F, 0x01, 0xCF", // ENCLS
@@ -182,18 +195,18 @@ pub fn others(_: &str, _: &Boot) {
     for selector in [0u64, 1, 0x4000_0000, 0xFFFF_FFFF] {
         each!(
             selector,
-            ".byte 0x0F, 0x33",                   // RDPMC
-            ".byte 0x0F, 0x01, 0xF9",             // RDTSCP
-            ".byte 0x0F, 0x01, 0xFD",             // RDPRU
-            ".byte 0x0F, 0x01, 0xEE",             // RDPKRU
-            ".byte 0x0F, 0x01, 0xEF",             // WRPKRU
-            ".byte 0x0F, 0x01, 0xD0",             // XGETBV
-            ".byte 0x0F, 0x01, 0xFE",             // INVLPGB
-            ".byte 0x0F, 0x01, 0xFF",             // TLBSYNC
-            ".byte 0x0F, 0x06",                   // CLTS
-            ".byte 0x0F, 0x0B",                   // UD2
-            ".byte 0xF1",                         // ICEBP
-            ".byte 0x66, 0x0F, 0x38, 0x82, 0x00", // INVPCID
+            ".byte 0x0F, 0x33",                         // RDPMC
+            ".byte 0x0F, 0x01, 0xF9",                   // RDTSCP
+            ".byte 0x0F, 0x01, 0xFD",                   // RDPRU
+            ".byte 0x0F, 0x01, 0xEE",                   // RDPKRU
+            ".byte 0x0F, 0x01, 0xEF",                   // WRPKRU
+            ".byte 0x0F, 0x01, 0xD0",                   // XGETBV
+            ".byte 0x0F, 0x01, 0xFE",                   // INVLPGB
+            ".byte 0x0F, 0x01, 0xFF",                   // TLBSYNC
+            ".byte 0x0F, 0x06",                         // CLTS
+            ".byte 0x0F, 0x0B",                         // UD2
+            ".byte 0xF1",                               // ICEBP
+            ".byte 0x66, 0x0F, 0x38, 0x82, 0x04, 0x24", // INVPCID, by what is on the stack
         );
     }
 }

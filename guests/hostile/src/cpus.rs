@@ -38,7 +38,8 @@ pub fn commands(test: &str, boot: &Boot) {
         for _ in 0..STORM {
             let value = random.number() & 0x1F_000C_CFFF;
             let resets = matches!(value >> 8 & 7, 5 | 6);
-            let _ = cpu::try_wrmsr(x2apic::ICR, if resets { value & !0x700 } else { value } | 0x20);
+            let value = if resets { value & !0x700 } else { value } | 0x20;
+            let _ = cpu::try_wrmsr(x2apic::ICR, x2apic::sendable(value));
         }
     });
     check!(test, done, "all {count} come through");

@@ -64,11 +64,13 @@ pub fn msix(test: &str, _: &Boot) {
     }
 }
 
-/// Hypercalls and refused instructions.
+/// Hypercalls and refused instructions, of either vendor's.
 pub fn refused(_: &str, _: &Boot) {
     for _ in 0..STORM / 4 {
         let _ = attempt!(0u64, "mov rax, {v}", ".byte 0x0F, 0x01, 0xD9");
         let _ = attempt!(0u64, "mov rax, {v}", ".byte 0x0F, 0x01, 0xD8");
+        let _ = attempt!(0u64, "mov rax, {v}", ".byte 0x0F, 0x01, 0xC1");
+        let _ = attempt!(0u64, "mov rax, {v}", ".byte 0x0F, 0x01, 0xC2");
     }
 }
 

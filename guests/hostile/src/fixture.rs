@@ -2,7 +2,7 @@
 //! after each attack, and tried.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
-use machine::edu::Edu;
+use machine::edu::{self, Edu};
 use machine::{
     console::{check, println, typed},
     counters::Counted,
@@ -28,8 +28,21 @@ const LOOK: u32 = 50_000_000;
 /// Where the device's registers were at the start; zero without a device.
 static HOME: AtomicU32 = AtomicU32::new(0);
 
-/// Notes where things are, and lets the device's interrupts come.
-pub fn prepare() {
+/// The machine has no devices.
+static ALONE: AtomicBool = AtomicBool::new(false);
+
+/// Whether the machine has no devices: interrupts are then those that the CPU sends itself.
+pub fn is_alone() -> bool {
+    ALONE.load(SeqCst)
+}
+
+/// Notes where things are, and lets the device's interrupts come. `alone`: there are none.
+pub fn prepare(alone: bool) {
+    if alone {
+        ALONE.store(true, SeqCst);
+        edu::stand_in(VECTOR);
+        x2apic::spare_spurious(true);
+    }
     if let Some(edu) = Edu::find() {
         HOME.store(edu.function.read(pci::BAR0), SeqCst);
     }
@@ -51,22 +64,23 @@ pub fn device() -> Option<Edu> {
     if HOME.load(SeqCst) == 0 { None } else { Edu::find() }
 }
 
-/// The device, for an attack that needs it; without one that fails.
+/// The device, for an attack that needs it; without one that fails, or isn't played.
 pub fn needed_device(test: &str) -> Option<Edu> {
-    let device = device();
-    if device.is_none() {
-        check!(test, false, "no edu device answers");
-    }
-    device
+    needed(test, device(), "no edu device answers")
 }
 
-/// The NVMe controller, for an attack that needs it; without one that fails.
+/// The NVMe controller, for an attack that needs it; without one that fails, or isn't played.
 pub fn needed_controller(test: &str) -> Option<Nvme> {
-    let controller = Nvme::find();
-    if controller.is_none() {
-        check!(test, false, "no NVMe controller answers");
+    needed(test, Nvme::find(), "no NVMe controller answers")
+}
+
+fn needed<T>(test: &str, device: Option<T>, why: &str) -> Option<T> {
+    match device {
+        None if is_alone() => skip(why),
+        None => check!(test, false, "{why}"),
+        Some(_) => {}
     }
-    controller
+    device
 }
 
 /// Whether the attack that was carried out last wasn't, for there is nothing to attack.
@@ -112,11 +126,27 @@ pub fn restore() {
 
 /// How many of [`SAMPLE`] interrupts of the device come; all, without one.
 pub fn interrupts() -> u64 {
+    if is_alone() {
+        return own_interrupts();
+    }
     let Some(edu) = device() else { return SAMPLE };
     let before = idt::count(VECTOR);
     edu.aim_handled(VECTOR);
     cpu::enable_interrupts();
     let n = edu.raise_and_wait(VECTOR, SAMPLE) - before;
+    cpu::disable_interrupts();
+    n
+}
+
+/// The same of those that the CPU sends itself.
+fn own_interrupts() -> u64 {
+    cpu::enable_interrupts();
+    let came = |_: &u64| {
+        let before = idt::count(VECTOR);
+        edu::raise();
+        wait::until(|| idt::count(VECTOR) > before)
+    };
+    let n = (0..SAMPLE).filter(came).count() as u64;
     cpu::disable_interrupts();
     n
 }

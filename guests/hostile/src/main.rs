@@ -48,13 +48,13 @@ type Doing = fn(&str, &Boot);
 fn main(boot: &Boot) -> ! {
     let names = boot.option("attack").unwrap_or("");
     println!("attacker: {names}, {:?}, by {}", counters::policy(), boot.protocol);
-    fixture::prepare();
+    fixture::prepare(boot.option("devices") == Some("none"));
     // A later life goes on where the one before it was.
     if boot.option("order") != Some("none") && lives::lives() == 0 {
         println!("ready");
         fixture::wait_for_order();
     }
-    if attacks::chosen(names).next().is_some() {
+    if attacks::chosen(names).next().is_some() && !fixture::is_alone() {
         // Most raise its interrupts, and would otherwise do so at nobody's.
         let _ = fixture::needed_device("the attacker");
     }

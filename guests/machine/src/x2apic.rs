@@ -5,7 +5,7 @@ use crate::{
     cpu::{self, outb, rdmsr},
     xapic,
 };
-use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 const APIC_BASE: u32 = 0x1B;
 const ID: u32 = 0x802;
@@ -20,7 +20,23 @@ const REQUEST: u32 = 0x820;
 pub const ICR: u32 = 0x830;
 const LVT_TIMER: u32 = 0x832;
 const LVT_LINT0: u32 = 0x835;
-const SELF_IPI: u32 = 0x83F;
+/// See [`spare_spurious`].
+static SPARES: AtomicBool = AtomicBool::new(false);
+
+/// From here on [`sendable`] spares the spurious vector. Bochs' local APIC never completes an
+/// interrupt with it (`receive_EOI` in its `cpu/apic.cc`), and none is delivered behind it.
+pub fn spare_spurious(yes: bool) {
+    SPARES.store(yes, SeqCst);
+}
+
+/// A command, or another that this machine's local APIC survives.
+pub fn sendable(command: u64) -> u64 {
+    let spared = SPARES.load(SeqCst) && command as u8 == SPURIOUS_VECTOR;
+    if spared { command ^ 1 } else { command }
+}
+
+/// Interrupts the CPU itself.
+pub const SELF_IPI: u32 = 0x83F;
 /// The timer: the count that it starts from.
 pub const INITIAL_COUNT: u32 = 0x838;
 /// The timer's current count.

@@ -2,7 +2,7 @@
 
 use crate::cpu::VendorOffer;
 use alloc::boxed::Box;
-use virtual_pc::cpuid::{CpuidContext, CpuidResult, cr4_offered, filter};
+use virtual_pc::cpuid::{CpuidResult, offered_cr4};
 
 /// The extension as such a VM sees it.
 pub struct Offered {
@@ -15,13 +15,11 @@ pub struct Offered {
 impl Offered {
     /// To a VM that may set these bits of EFER without it, on a CPU whose leaves are `physical`.
     pub fn new(efer: u64, physical: impl Fn(u32) -> CpuidResult) -> Self {
-        let context = CpuidContext { max_basic: u32::MAX, ..CpuidContext::default() };
-        let shown = |leaf| filter(leaf, 0, physical(leaf), &context);
         let bits = physical(0x8000_0008).eax & 0xFF;
         let features = physical(0x8000_000A).edx;
         let [eax, ebx, ecx, edx] = VendorOffer::leaf(features);
         Offered {
-            offer: VendorOffer::new(cr4_offered(shown(1), shown(7)), efer, bits).on(features),
+            offer: VendorOffer::new(offered_cr4(physical), efer, bits).on(features),
             leaf: Box::leak(Box::new(CpuidResult { eax, ebx, ecx, edx })),
         }
     }

@@ -140,7 +140,9 @@ fn command(cpus: u32, directory: &Path, cx: &Context) -> Result<Command> {
 
 /// Has a case's host told all, as far as its silence shows?
 pub fn is_over(case: &Case, report: &Report) -> bool {
-    let ended = !report.vms.is_empty() && report.vms.iter().all(|vm| vm.end.is_some());
+    let mut vms = report.vms.iter().zip(&case.guests);
+    let ended =
+        !report.vms.is_empty() && vms.all(|(vm, guest)| vm.end.is_some() || guest.is_endless());
     matches!(case.machine, Special::Bochs(_)) && (ended || report.refused.is_some())
 }
 

@@ -12,7 +12,7 @@
 mod features;
 
 use features::*;
-pub use features::{XCR0_OFFERED, cr4_offered, efer_offered};
+pub use features::{XCR0_OFFERED, efer_offered};
 
 /// First leaf of hypervisors.
 const HYPERVISOR: u32 = 0x4000_0000;
@@ -122,6 +122,13 @@ pub fn filter(leaf: u32, subleaf: u32, physical: CpuidResult, vcpu: &CpuidContex
         }
         _ => CpuidResult::default(),
     }
+}
+
+/// The CR4 bits that a guest may set on a CPU whose leaves are `physical`.
+pub fn offered_cr4(physical: impl Fn(u32) -> CpuidResult) -> u64 {
+    let context = CpuidContext { max_basic: u32::MAX, ..CpuidContext::default() };
+    let shown = |leaf| filter(leaf, 0, physical(leaf), &context);
+    cr4_offered(shown(1), shown(7))
 }
 
 /// Whether a guest may load XCR0 with `value` on a CPU that supports the states in

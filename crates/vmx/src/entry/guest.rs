@@ -139,8 +139,10 @@ impl<A: Area> Look<'_, A> {
             event != Some(Kind::Interrupt) || !shadow,
         )?;
         must("must not be in system management mode", blocking & BY_SMI == 0)?;
+        let shadows = BY_STI | BY_MOV_SS;
         let kept = if self.pin(pin::VIRTUAL_NMIS) { BY_NMI } else { 0 };
-        let closed = blocking & (BY_MOV_SS | kept) != 0;
+        // Behind STI some CPUs take it and some don't.
+        let closed = blocking & (shadows | kept) != 0;
         must("must let in the NMI that is raised", event != Some(Kind::Nmi) || !closed)?;
         let pending = self.get(field::GUEST_PENDING_DEBUG);
         let must = |rule, holds| self.must(field::GUEST_PENDING_DEBUG, rule, holds);

@@ -1,4 +1,4 @@
-//! What is raised in a vCPU at its next entry: exceptions, NMIs, and the virtual interrupt on offer.
+//! What is raised in a vCPU at its next entry: exceptions, NMIs, the virtual interrupt on offer.
 //!
 //! VMX has no virtual interrupt that waits for the guest to let it in, as long as its interrupts
 //! aren't the CPU's own matter (`posted`): an offer is raised at an entry where the guest lets it
@@ -6,11 +6,15 @@
 //!
 //! Guarantees: one event at most is raised at an entry; an offer that wasn't taken stays one.
 
-use super::{BY_MOV_SS, BY_NMI, CR0_PE, Vcpu};
+use super::{ACTIVE, BY_MOV_SS, BY_NMI, BY_STI, CR0_PE, Vcpu};
 use crate::controls::{pin, primary};
 use crate::{Area, Delivered, field};
 use core::sync::atomic::Ordering;
-use delivery::{Event, EventKind, class};
+use delivery::{Event, EventKind, VectorSet, class};
+
+const RF: u64 = 1 << 16;
+/// #DB, which has had its RF, #BP, #OF, #DF and #MC.
+const TRAPS_AND_ABORTS: VectorSet = VectorSet::of(&[1, 3, 4, 8, 18]);
 
 impl<A: Area> Vcpu<A> {
     /// Raises an event at the next entry.
@@ -25,6 +29,15 @@ impl<A: Area> Vcpu<A> {
             // Real mode has none.
             event.error_code = None;
         }
+        if event.kind == EventKind::Exception {
+            // An interrupt that woke the guest may have led to it; nothing else wakes for one.
+            self.area.write(field::GUEST_ACTIVITY, ACTIVE);
+            if !TRAPS_AND_ABORTS.contains(event.vector) {
+                // A fault pushes RF, which the entry does for nobody (SDM vol. 3, 19.3.1.1).
+                let flags = self.area.read(field::GUEST_RFLAGS);
+                self.area.write(field::GUEST_RFLAGS, flags | RF);
+            }
+        }
         let length = self.area.read(field::INSTRUCTION_LENGTH) as u32;
         Delivered::new(event, length).raise(&mut self.area);
     }
@@ -35,12 +48,18 @@ impl<A: Area> Vcpu<A> {
     }
 
     /// Could the guest take an NMI? If not, an exit follows when it can.
+    ///
+    /// Some CPUs refuse to raise one behind STI (SDM vol. 3, 27.3.1.5). Whether the window for NMIs
+    /// waits for the end of that shadow is the CPU's affair, too; the one for interrupts does.
     pub fn nmi_possible(&mut self) -> bool {
-        let closed = self.area.read(field::GUEST_INTERRUPTIBILITY) & (BY_NMI | BY_MOV_SS) != 0;
-        if closed {
+        let blocking = self.area.read(field::GUEST_INTERRUPTIBILITY);
+        if blocking & (BY_NMI | BY_MOV_SS) != 0 {
             self.set_primary(primary::NMI_WINDOW, true);
+        } else if blocking & BY_STI != 0 {
+            self.awaits_shadow = true;
+            self.open_window(false);
         }
-        !closed
+        blocking & (BY_NMI | BY_MOV_SS | BY_STI) == 0
     }
 
     /// The task priority in injection mode, all eight bits.
@@ -89,6 +108,7 @@ impl<A: Area> Vcpu<A> {
     /// window ends it on a processor, and not on Bochs 3.0 (`handleWaitForEvent`), where the guest
     /// would sleep on.
     fn open_window(&mut self, open: bool) {
+        let open = open || self.awaits_shadow;
         self.set_primary(primary::INTERRUPT_WINDOW, open);
         self.set_primary(primary::HLT, self.halt_watched || open);
     }
@@ -136,5 +156,15 @@ impl<A: Area> Vcpu<A> {
             self.leaves = false;
             self.set_pin(pin::PREEMPTION_TIMER, false);
         }
+        if self.awaits_shadow {
+            self.end_shadow();
+        }
+    }
+
+    /// What is on offer opens the window again.
+    #[cold]
+    fn end_shadow(&mut self) {
+        self.awaits_shadow = false;
+        self.open_window(false);
     }
 }

@@ -283,7 +283,7 @@ impl Stream {
             // To this CPU alone: others' are refused, and INIT to itself is the end.
             _ => {
                 let command = x2apic::command::SELF | vector & 0xCFF & !(4 << 8);
-                self.tries(&[0x0F, 0x30], &split(x2apic::ICR.into(), command));
+                self.tries(&[0x0F, 0x30], &split(x2apic::ICR.into(), x2apic::sendable(command)));
             }
         }
     }

@@ -4,6 +4,7 @@ mod apic_modes;
 mod apic_modes_smp;
 mod apic_noise;
 mod deaf;
+mod debugged;
 mod delivery;
 mod device;
 mod exceptions;
@@ -75,6 +76,8 @@ pub const ALL: &[(&str, Test)] = &[
     ("reset-keyboard", hello::reset_keyboard),
     ("exceptions", exceptions::exceptions),
     ("true-np", exceptions::true_np),
+    ("debugged", debugged::debugged),
+    ("own-cr4", debugged::own_cr4),
     ("machine-check", machine_check::machine_check),
     ("delivery", delivery::delivery),
     ("delivery-masked", delivery::masked),

@@ -21,6 +21,7 @@ const MODE: u64 = 7 << 8;
 pub fn icr_storm(test: &str, boot: &Boot) {
     let Some(count) = super::cpus(test, boot) else { return };
     check!(test, true, "seed {SEED:#x}");
+    x2apic::spare_spurious(boot.option("spurious") == Some("spared"));
     idt::on(2, |_| {});
     cpu::enable_interrupts();
     let done = smp::all(count, storm);
@@ -49,7 +50,7 @@ fn storm(index: usize) {
             value |= 0x40;
         }
         // A wake-up for which nobody waits is no harm; a job only comes with its cell.
-        let _ = cpu::try_wrmsr(x2apic::ICR, value);
+        let _ = cpu::try_wrmsr(x2apic::ICR, x2apic::sendable(value));
     }
 }
 

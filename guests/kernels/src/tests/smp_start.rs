@@ -3,6 +3,7 @@
 use crate::counters::{Policy, policy};
 use crate::x2apic::command;
 use crate::{acpi::Tables, boot::Boot, console::check, cpu, idt, smp, state, wait, x2apic};
+use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 /// Times each CPU is taken off and on again.
@@ -156,6 +157,7 @@ pub fn restart(test: &str, boot: &Boot) {
     if policy() != Policy::Bare {
         forgotten(test, count);
         kept(test);
+        cleared(test);
     }
     let worked = smp::all(count, |_| {});
     check!(test, worked, "all work afterwards");
@@ -169,6 +171,28 @@ fn kept(test: &str) {
     let came = ran() && smp::start(1) && ran();
     let (found, set) = (FOUND.load(SeqCst), state::enabled(true));
     check!(test, came && found == set, "XCR0 is {found:#x} after INIT, {set:#x} before");
+}
+
+/// INIT clears CR2 and the debug status (SDM vol. 3, table 10-1).
+fn cleared(test: &str) {
+    static FOUND: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+    let set: fn(usize) = |_| {
+        // SAFETY: nothing here reads either.
+        unsafe {
+            asm!("mov cr2, {}", "mov dr6, {}", in(reg) 0x1234_5000u64, in(reg) 0xFFFF_6FF5u64)
+        }
+    };
+    let look: fn(usize) = |_| {
+        let status: u64;
+        // SAFETY: reads a register.
+        unsafe { asm!("mov {}, dr6", out(reg) status) }
+        FOUND[0].store(cpu::cr2(), SeqCst);
+        FOUND[1].store(status, SeqCst);
+    };
+    let ran = |job| smp::others(2, job, || true);
+    let came = ran(set) && smp::start(1) && ran(look);
+    let found = [0, 1].map(|n| FOUND[n].load(SeqCst));
+    check!(test, came && found == [0, 0xFFFF_0FF0], "CR2 and DR6 after INIT: {found:x?}");
 }
 
 /// An NMI that was sent before INIT isn't taken after the start-up. On a core that all share the

@@ -26,11 +26,9 @@ impl Kept {
     pub fn save(&mut self) {
         // SAFETY: long mode has these registers, and a CPU with VMX has long mode.
         self.msrs = MSRS.map(|register| unsafe { msr::read(register) });
-        // SAFETY: reads registers.
-        unsafe {
-            asm!("mov {}, cr2", "mov {}, dr6", out(reg) self.cr2, out(reg) self.dr6,
-                options(nostack, nomem));
-        }
+        // SAFETY: reads a register.
+        unsafe { asm!("mov {}, cr2", out(reg) self.cr2, options(nostack, nomem)) };
+        self.dr6 = dr6();
     }
 
     /// Gives it to this core.
@@ -48,6 +46,20 @@ impl Kept {
 pub fn set_cr2(value: u64) {
     // SAFETY: the host doesn't read it but to report a fault of its own.
     unsafe { asm!("mov cr2, {}", in(reg) value, options(nostack, nomem)) };
+}
+
+/// What INIT changes of it.
+pub fn start_up() {
+    set_cr2(0);
+    set_dr6(DR6_AT_RESET);
+}
+
+/// The guest's DR6.
+pub fn dr6() -> u64 {
+    let value;
+    // SAFETY: reads a register; the host's DR7 doesn't guard it.
+    unsafe { asm!("mov {}, dr6", out(reg) value, options(nostack, nomem)) };
+    value
 }
 
 /// Sets the guest's DR6; the upper half of `value` is 0.

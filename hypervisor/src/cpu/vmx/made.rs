@@ -10,8 +10,9 @@ use crate::cpu::{Traits, msr};
 use crate::memory;
 use core::sync::atomic::AtomicU8;
 use delivery::Mode;
-use raw_cpuid::native_cpuid::cpuid_count;
+use raw_cpuid::{CpuIdResult, native_cpuid::cpuid_count};
 use vendor::maps::Map;
+use virtual_pc::cpuid::CpuidResult;
 use vmx::start::Parts;
 use vmx::{Host, Outline, Setup, Vcpu, maps};
 use x86_64::instructions::tables::{sgdt, sidt};
@@ -60,6 +61,7 @@ impl VmxCpu {
             capabilities: *capabilities,
             shared,
             hides_gates,
+            cr4: offered_cr4(),
             start,
             signature: cpuid_count(1, 0).eax,
         };
@@ -90,6 +92,14 @@ impl VmxCpu {
         self.vcpu.build();
         host().write(&mut self.vcpu.area);
     }
+}
+
+/// What a guest may set of CR4, by what it is shown.
+fn offered_cr4() -> u64 {
+    virtual_pc::cpuid::offered_cr4(|leaf| {
+        let CpuIdResult { eax, ebx, ecx, edx } = cpuid_count(leaf, 0);
+        CpuidResult { eax, ebx, ecx, edx }
+    })
 }
 
 /// This core's state, which an exit loads.

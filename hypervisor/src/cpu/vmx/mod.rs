@@ -101,7 +101,10 @@ impl VirtualCpu for VmxCpu {
         self.have_core();
         match core::mem::replace(&mut self.fresh, Fresh::No) {
             Fresh::No => {}
-            Fresh::StartUp => extra::clear_debug_addresses(),
+            Fresh::StartUp => {
+                extra::clear_debug_addresses();
+                kept::start_up();
+            }
             Fresh::Reset => {
                 self.extra.reset();
                 self.extra.load();
@@ -161,7 +164,7 @@ impl VirtualCpu for VmxCpu {
         if exit == Exit::Nmi {
             self.handle_nmi();
         } else if Vcpu::<Current>::is_debug(exit) {
-            kept::set_dr6(self.vcpu.take_debug_status());
+            kept::set_dr6(self.vcpu.take_debug_status(kept::dr6()));
         }
         exit
     }

@@ -69,7 +69,11 @@ fn one(
         _ => {}
     }
     if skipped(&name, console) {
-        return wrong.push(format!("{name} wasn't played"));
+        // What wants a device, where there is none, is for other machines.
+        if !guest.devices.is_empty() {
+            wrong.push(format!("{name} wasn't played"));
+        }
+        return;
     }
     let taken = console.lines().find_map(|l| l.trim().strip_prefix(&format!("taken {name} ")));
     let taken = taken.and_then(|n| n.parse::<u64>().ok());
@@ -92,6 +96,7 @@ fn one(
     let in_window = said.map(exits);
     for shown in attack.shows {
         let least = match (guest.policy, guest.cores) {
+            _ if guest.devices.is_empty() => shown.alone,
             (Some(Policy::Direct), _) => shown.direct,
             (_, Cores::First | Cores::One) => shown.shared,
             _ => shown.eli,

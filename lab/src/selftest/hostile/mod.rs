@@ -7,6 +7,7 @@
 //! another victim: see [`disks`].
 
 mod attacker_judge;
+mod bochs;
 mod conductor;
 mod disks;
 mod host_log;
@@ -16,6 +17,7 @@ mod networks;
 mod victim;
 mod victim_judge;
 
+pub use bochs::on_bochs;
 pub use conductor::Conductor;
 pub use disks::served;
 pub use judge::{alone, complaints, told};

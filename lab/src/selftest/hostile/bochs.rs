@@ -1,0 +1,66 @@
+//! Attackers on Bochs' machine, each beside a VM whose heart goes on beating and whose memory it
+//! watches: what of [`RUNS`](super::RUNS) needs no device, against Intel's VMX.
+//!
+//! Interrupts are those that the attacker sends itself. Attacks that want a device say so, and
+//! aren't played. Not here: `interrupts`, `cpus` and `console`, which take minutes each.
+
+use super::attacker;
+use crate::selftest::case::{Case, Cores, Guest, Special};
+use crate::selftest::cases::{case, heartbeat};
+use plan::Policy;
+
+/// What an attacker goes through, in a run of its own.
+const ATTACKERS: [&str; 14] = [
+    "apic,bad-cr4",
+    "idt,wild-idt",
+    "unmapped-idt-smp",
+    "msrs,wild-jump",
+    "control,wild-tables",
+    "ports",
+    "rings",
+    "borders,unmapped-idt",
+    "exits",
+    "traps,unemulated",
+    "memory,triple-fault",
+    "off-for-ever",
+    "idle-for-ever",
+    "storm-for-ever",
+];
+
+/// They begin at once.
+const ALONE: &str = "devices=none order=none";
+/// Streams of operations that nobody thought of.
+const STREAMS: [&str; 3] = [
+    "devices=none order=none random=0x5EED0011 count=2000",
+    "devices=none order=none random=0x5EED0012 count=2000",
+    "devices=none order=none random=0x5EED0013 count=2000",
+];
+
+/// All of them.
+pub fn on_bochs() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for policy in [Policy::Trap, Policy::Direct] {
+        for names in ATTACKERS {
+            let first = names.split(',').next().unwrap_or(names);
+            let guest = attacker(names, policy, Cores::Next, 0);
+            cases.push(run(first, policy, Guest { options: ALONE, ..guest }));
+        }
+        for (n, stream) in STREAMS.into_iter().enumerate() {
+            let guest = attacker("", policy, Cores::Next, 0);
+            let says = vec!["random over operations=2000"];
+            let options = stream;
+            cases.push(run(&format!("random-{n}"), policy, Guest { options, says, ..guest }));
+        }
+    }
+    cases
+}
+
+fn run(what: &str, policy: Policy, attacker: Guest) -> Case {
+    let cpus = 2 + attacker.cpus;
+    let options =
+        if attacker.options.is_empty() { "devices=none order=none" } else { attacker.options };
+    let attacker = Guest { devices: Vec::new(), options, ..attacker };
+    let victim = Guest { says: Vec::new(), ..heartbeat("beats=8", policy) };
+    let name = format!("bochs-hostile-{}/{what}", policy.label());
+    Case { machine: Special::Bochs(cpus), ..case(name, false, [victim, attacker]) }
+}
