@@ -44,8 +44,9 @@ pub enum Sources {
     /// Or the one that its driver has set: any that no other port has. Such a port can take the
     /// address of a station behind a port of [`Sources::Any`].
     Settable,
-    /// Any that no other port has. They are learned; frames to addresses that nobody knows go to
-    /// such ports, and to no others.
+    /// Any that no other port has. They are learned, and are where they were seen last: another
+    /// such port can take them. Frames to addresses that nobody knows go to such ports, and to no
+    /// others.
     Any,
 }
 
