@@ -210,6 +210,13 @@ impl Frame {
         Ok(())
     }
 
+    /// Bytes of it on a wire beyond its own: the headers of all segments but the first.
+    pub fn more_headers(&self) -> u64 {
+        let Offload::Segments(tcp) = self.offload else { return 0 };
+        let count = tcp.count(self.len.saturating_sub(tcp.headers as u32));
+        u64::from(count.saturating_sub(1)) * tcp.headers as u64
+    }
+
     /// Whether nothing is to be done for it, and all of it is in the head.
     #[inline]
     pub fn is_plain(&self) -> bool {

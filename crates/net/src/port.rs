@@ -23,7 +23,8 @@ pub struct Plan {
     pub vlan: Vlan,
     /// Which addresses frames may come from.
     pub sources: Sources,
-    /// Bytes that it may send: it waits when there were more.
+    /// Bytes that it may send, as a wire would have them: segments with their headers. It waits
+    /// when there were more.
     pub rate: Option<Rate>,
     /// Bytes of frames to several receivers, once for each: what is more is dropped.
     pub flood: Option<Rate>,

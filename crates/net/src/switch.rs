@@ -29,8 +29,8 @@ pub struct PortNumber(pub u8);
 pub struct Outcome {
     /// Bytes of frames that were put into receive buffers, of all receivers.
     pub bytes: u64,
-    /// Bytes to charge the queue with: [`LEAST_CHARGE`] at least for each frame that arrived, and
-    /// if there was anything to do.
+    /// Bytes to charge the queue with: [`LEAST_CHARGE`] at least for each frame that arrived, for
+    /// each port that one was for, and if there was anything to do.
     pub charge: u64,
     /// Chains that were completed in this queue: frames that were taken, or a command.
     pub completed: u32,
@@ -322,7 +322,9 @@ impl<const RING: usize> Switch<RING> {
                 port.statistics.flooded += 1;
                 return false;
             }
-            port.flood.take(u64::from(len) * u64::from(receivers.count_ones()), now);
+            let bytes = u64::from(len) + self.frame.more_headers();
+            let copies = u64::from(receivers.count_ones());
+            self.port_mut(from).into_iter().for_each(|port| port.flood.take(bytes * copies, now));
         }
         let Switch { ports, queues, sent, frame, scratch, touched, .. } = self;
         while receivers != 0 {
@@ -334,7 +336,8 @@ impl<const RING: usize> Switch<RING> {
             };
             let (bytes, charge) = port.receive(queues, frame, sent, vlan, scratch);
             outcome.bytes += bytes;
-            outcome.charge += charge;
+            // Who doesn't take it is asked, too: its filter has a table, its ring no buffers.
+            outcome.charge += charge.max(LEAST_CHARGE);
             *touched |= 1 << number;
         }
         true

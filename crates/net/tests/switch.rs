@@ -314,6 +314,21 @@ fn what_is_dropped_is_charged() {
     assert_eq!(6, lan.guests[0].returned);
 }
 
+/// A frame for all is charged for all: else who sends them to ports that don't take them, for their
+/// filters or full rings, has many times its share of the core.
+#[test]
+fn whoever_is_asked_is_charged() {
+    let mut lan = Lan::of(5, Plan::default(), 2048);
+    for guest in [3, 4] {
+        assert_eq!(0, lan.command(guest, 0, 0, &[0]));
+    }
+    lan.reset(1);
+    lan.reset(2);
+    let group = Mac([1, 0, 0x5e, 0, 0, 1]);
+    let outcome = lan.pass(0, Header::default(), &frame(group, mac(0), &[0; 46]));
+    assert_eq!((0, 4 * LEAST_CHARGE), (outcome.bytes, outcome.charge));
+}
+
 #[test]
 fn a_port_waits_when_it_has_sent_its_share() {
     let rate = Some(Rate { bytes_per_second: 1000, burst: 2000 });

@@ -21,6 +21,9 @@ const HOP_BY_HOP: u8 = 0;
 const DESTINATION_OPTIONS: u8 = 60;
 /// The most extension headers that are looked at.
 const EXTENSIONS: usize = 4;
+/// The least bytes of data of a segment: Linux' smallest MSS, 48, less 40 of TCP's options, which is
+/// its TCP_MIN_GSO_SIZE. Below that whoever cuts a frame would make ten thousands of it.
+pub const LEAST_SEGMENT: u16 = 8;
 /// Where TCP's checksum is in its header.
 const TCP_CHECKSUM: u16 = 16;
 
@@ -51,7 +54,7 @@ pub struct Tcp {
     pub six: bool,
     /// Its CWR is only for the first segment.
     pub ecn: bool,
-    /// Bytes of data of a segment, not 0.
+    /// Bytes of data of a segment, [`LEAST_SEGMENT`] at least.
     pub size: u16,
     /// Where the TCP header is.
     pub tcp: usize,
@@ -124,8 +127,11 @@ impl Offload {
         let bytes = usize::from(offset >> 4) * 4;
         let headers = tcp + bytes;
         let found = Tcp { six, ecn, size: header.gso_size, tcp, headers };
-        if bytes < 20 || headers > head.len() || header.gso_size == 0 || partial != found.partial()
-        {
+        let is_right = bytes >= 20
+            && headers <= head.len()
+            && header.gso_size >= LEAST_SEGMENT
+            && partial == found.partial();
+        if !is_right {
             return Err(Fault::Header);
         }
         // What is one segment already needs the checksum alone.
