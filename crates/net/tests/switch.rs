@@ -212,6 +212,9 @@ fn a_trunk_has_tags() {
     assert_eq!(1, lan.received(1).len());
     assert_eq!(0, lan.command(1, 2, 1, &5u16.to_le_bytes()));
     assert_eq!(1, lan.command(1, 2, 0, &4095u16.to_le_bytes()));
+    // Linux says it of each device, and warns if it is refused.
+    assert_eq!(0, lan.command(1, 2, 0, &0u16.to_le_bytes()));
+    assert_eq!(0, lan.command(1, 2, 1, &0u16.to_le_bytes()));
     lan.pass(0, Header::default(), &frame(Mac::BROADCAST, mac(0), &data));
     assert!(lan.received(1).is_empty());
 }
