@@ -132,7 +132,7 @@ impl<const RING: usize> Switch<RING> {
         let Some(running) = &mut port.running else { return };
         let frame = &mut *self.frame;
         let taken = frame.take(&self.sent, here, running.accepted, port.config.parameters().mtu);
-        let more = if taken.is_ok() { frame.more_headers() } else { 0 };
+        let more = if taken.is_ok() { frame.wire_len() - u64::from(frame.len) } else { 0 };
         port.rate.take(u64::from(self.sent.readable_len()) + more, now);
         port.statistics.sent += 1;
         let mut this = Outcome::default();

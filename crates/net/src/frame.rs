@@ -1,7 +1,7 @@
 //! A frame that was sent, checked: its first bytes copied, its tag taken off.
 use crate::header::{GSO_NONE, HEADER_BYTES, Header, NEEDS_CSUM};
 use crate::offload::{Offload, Tcp};
-use crate::{Features, MAX_FRAME, Mac};
+use crate::{Features, LEAST_CHARGE, MAX_FRAME, Mac};
 use core::ops::{Deref, DerefMut};
 use virtqueue::Chain;
 use window::Outside;
@@ -210,11 +210,28 @@ impl Frame {
         Ok(())
     }
 
-    /// Bytes of it on a wire beyond its own: the headers of all segments but the first.
-    pub fn more_headers(&self) -> u64 {
-        let Offload::Segments(tcp) = self.offload else { return 0 };
+    /// Into how many segments it is to be cut, and how long the headers of each are.
+    fn segments(&self) -> Option<(u64, u64)> {
+        let Offload::Segments(tcp) = self.offload else { return None };
         let count = tcp.count(self.len.saturating_sub(tcp.headers as u32));
-        u64::from(count.saturating_sub(1)) * tcp.headers as u64
+        Some((count.into(), tcp.headers as u64))
+    }
+
+    /// Whether it is to be cut.
+    pub fn is_long(&self) -> bool {
+        matches!(self.offload, Offload::Segments(_))
+    }
+
+    /// Bytes of it on a wire: those of each segment's headers, too.
+    pub fn wire_len(&self) -> u64 {
+        let more = self.segments().map_or(0, |(count, headers)| (count - 1) * headers);
+        u64::from(self.len) + more
+    }
+
+    /// The most that one copy of it may cost, as it is charged.
+    pub fn cost(&self) -> u64 {
+        let count = self.segments().map_or(1, |(count, _)| count);
+        self.wire_len().max(count * LEAST_CHARGE)
     }
 
     /// Whether nothing is to be done for it, and all of it is in the head.

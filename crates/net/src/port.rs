@@ -76,7 +76,7 @@ pub struct Statistics {
     pub spoofed: u64,
     /// Sent, and dropped: of a VLAN that the port isn't in, or of tags that aren't forwarded.
     pub bad_vlan: u64,
-    /// Sent, and dropped: beyond the limit of frames to several receivers.
+    /// Sent, and dropped: beyond the limit of frames to several receivers, or of their copies.
     pub flooded: u64,
     /// Sent, and dropped: for nobody here.
     pub unknown: u64,
