@@ -5,7 +5,7 @@ use crate::frame::{Frame, TAG};
 use crate::header::{HEADER_BYTES, Header, NEEDS_CSUM};
 use crate::offload::checksum::Sum;
 use crate::offload::{Offload, Partial, Tcp};
-use crate::{Features, LEAST_CHARGE, MAX_SEGMENTS};
+use crate::{DESCRIPTOR_CHARGE, Features, LEAST_CHARGE, MAX_SEGMENTS};
 use virtqueue::{Chain, Head as Buffer};
 use window::{Outside, Span};
 
@@ -35,8 +35,9 @@ pub trait Buffers {
     fn reserve(&mut self, bytes: u32) -> Result<Option<u16>, Broken>;
     /// Their memory, in order; there may be more than that.
     fn spans(&self) -> &[Span];
-    /// The first `count` buffers have the header and this many bytes.
-    fn complete(&mut self, count: u16, bytes: u32);
+    /// The first `count` buffers have the header and this many bytes. Gives of how many spans of
+    /// the driver's making they are.
+    fn complete(&mut self, count: u16, bytes: u32) -> u64;
     /// A buffer for so many bytes, the header among them, if that is had at once.
     fn one(&mut self, bytes: u32) -> Result<Option<(Buffer, Span)>, Broken>;
     /// The buffer of [`Self::one`] has so many.
@@ -178,10 +179,10 @@ impl To<'_> {
             delivered.no_room += 1;
             return Ok(false);
         }
-        self.buffers.complete(buffers, bytes);
+        let spans = self.buffers.complete(buffers, bytes);
         delivered.frames += 1;
         delivered.bytes += u64::from(bytes);
-        delivered.charge += charge(bytes);
+        delivered.charge += charge(bytes).max(spans * DESCRIPTOR_CHARGE);
         Ok(true)
     }
 }

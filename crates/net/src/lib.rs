@@ -104,5 +104,6 @@ pub const MOST_COPIES: u64 = 576 << 10;
 /// What a turn costs at least, and each frame that it delivers, in bytes: so that small frames
 /// can't keep a scheduler that counts bytes. The same as a block device's.
 pub const LEAST_CHARGE: u64 = 2048;
-/// What a chain that a driver sends costs at least for each of its descriptors, in bytes.
+/// What a chain of a driver's costs at least for each of its descriptors, in bytes: whoever sends
+/// pays for those of the receiver, too, which may be the same VM's.
 pub const DESCRIPTOR_CHARGE: u64 = 512;

@@ -248,7 +248,7 @@ impl Buffers for Uplink {
         &self.free
     }
 
-    fn complete(&mut self, _: u16, bytes: u32) {
+    fn complete(&mut self, _: u16, bytes: u32) -> u64 {
         if let Some(waiting) = self.waiting.get_mut((self.put % PLACES) as usize) {
             *waiting = (bytes, self.sender);
         }
@@ -256,5 +256,6 @@ impl Buffers for Uplink {
         if let Some(free) = from(&self.memory, self.put, PLACES * PLACE) {
             self.free = free;
         }
+        0
     }
 }
