@@ -241,6 +241,12 @@ fn modes_and_tables_filter() {
     assert!(arrives(&mut lan, group));
     assert_eq!(0, lan.command(1, 1, 0, &table(&[])));
     assert!(!arrives(&mut lan, group));
+    // Wherever its chain is cut.
+    let cuts: Vec<usize> = (1..28).collect();
+    assert_eq!(0, lan.command_cut(1, [1, 0], &table(&[mac(8), mac(9), group]), &cuts));
+    assert!(arrives(&mut lan, group));
+    assert_eq!(0, lan.command(1, 1, 0, &table(&[])));
+    assert!(!arrives(&mut lan, group));
     assert_eq!(0, lan.command(1, 1, 0, &table(&[mac(9); 65])));
     assert!(arrives(&mut lan, group), "more than fit: all");
     assert_eq!(0, lan.command(1, 1, 0, &table(&[])));
