@@ -1,6 +1,6 @@
 //! A frame that was sent, checked: its first bytes copied, its tag taken off.
 use crate::header::{GSO_NONE, HEADER_BYTES, Header, NEEDS_CSUM};
-use crate::offload::{Offload, Tcp};
+use crate::offload::{Cut, Offload};
 use crate::{Features, LEAST_CHARGE, MAX_FRAME, Mac};
 use core::ops::{Deref, DerefMut};
 use virtqueue::Chain;
@@ -212,14 +212,14 @@ impl Frame {
 
     /// Into how many segments it is to be cut, and how long the headers of each are.
     fn segments(&self) -> Option<(u64, u64)> {
-        let Offload::Segments(tcp) = self.offload else { return None };
-        let count = tcp.count(self.len.saturating_sub(tcp.headers as u32));
-        Some((count.into(), tcp.headers as u64))
+        let Offload::Segments(cut) = self.offload else { return None };
+        let count = cut.count(self.len.saturating_sub(cut.headers as u32));
+        Some((count.into(), cut.headers as u64))
     }
 
-    /// Whether it is to be cut.
-    pub fn is_long(&self) -> bool {
-        matches!(self.offload, Offload::Segments(_))
+    /// Whether it is TCP that is to be cut.
+    pub fn is_long_tcp(&self) -> bool {
+        matches!(self.offload, Offload::Segments(Cut { udp: false, .. }))
     }
 
     /// Bytes of it on a wire: those of each segment's headers, too.
@@ -281,7 +281,7 @@ fn asked(
 ) -> Result<(Offload, u32), Fault> {
     let offload = Offload::check(header, head, len, tag, accepted)?;
     let longest = match offload {
-        Offload::Segments(Tcp { headers, size, .. }) => headers as u32 + u32::from(size),
+        Offload::Segments(Cut { headers, size, .. }) => headers as u32 + u32::from(size),
         _ => len,
     };
     Ok((offload, longest))

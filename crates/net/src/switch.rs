@@ -290,7 +290,7 @@ impl<const RING: usize> Switch<RING> {
         self.frame.port = from.0;
         let Frame { tag, .. } = *self.frame;
         let (source, destination) = (self.frame.source(), self.frame.destination());
-        let is_long = self.frame.is_long();
+        let is_long_tcp = self.frame.is_long_tcp();
         let Some(port) = self.port_mut(from) else { return false };
         if !port.link_up {
             port.statistics.down += 1;
@@ -301,7 +301,7 @@ impl<const RING: usize> Switch<RING> {
             return false;
         };
         // TCP knows no groups (RFC 1122, 4.2.3.10).
-        if is_long && destination.is_group() {
+        if is_long_tcp && destination.is_group() {
             port.fault(Fault::Header);
             return false;
         }

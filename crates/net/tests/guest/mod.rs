@@ -4,6 +4,7 @@
 #[path = "../../../virtqueue/tests/driver/mod.rs"]
 mod driver;
 pub mod hostile;
+pub mod wire;
 
 use driver::{Buffer, Driver, Heap};
 use net::config::QueueKind;
