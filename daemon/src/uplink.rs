@@ -1,10 +1,12 @@
 //! A switch's way out: a TAP of the host's, or one of its interfaces.
 //!
-//! Guarantees: a look brings a bounded number of frames, and no frame is waited for. Frames that
-//! the way out doesn't take are dropped, as by a wire. Both ways they have virtio headers: what a
+//! Guarantees: a look brings a bounded number of frames, and no frame is waited for; one that goes
+//! to many ports ends a look of a TAP early. Frames that the way out doesn't take are dropped, as
+//! by a wire. What an interface reports is said once a second. Both ways they have virtio headers: what a
 //! guest leaves to be done, checksums and TCP's segments, the host does, and the other way round;
 //! the switch has checked what a guest asks for, checks what comes, and does what a guest can't.
 
+use crate::clock::HERTZ;
 use crate::config::{self, Out};
 use anyhow::{Context as _, Result, bail};
 use daemon_os::{FRAMES, Mapping, Outgoing, Packets};
@@ -19,6 +21,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 const FROM_TAP: u32 = 32;
 /// Calls for frames of an interface in one look.
 const CALLS: u32 = 2;
+/// What they may cost in a look, in bytes as a switch charges them: as in a pass of a sidecore.
+const COST: u64 = 64 << 10;
 /// The most bytes of a frame, with its header and a tag.
 const LONGEST: usize = HEADER_BYTES + MAX_FRAME as usize + 4;
 
@@ -28,6 +32,8 @@ pub struct Uplink {
     asked: config::Uplink,
     /// The TAP was removed.
     is_gone: bool,
+    /// When it may be said again what the interface reports.
+    told_until: u64,
     port: PortNumber,
     to: To,
     /// What the switch keeps frames in.
@@ -58,7 +64,15 @@ impl Uplink {
         let port = switch.add_uplink(span, Finish::ByHeader)?;
         switch.set_link(port, true);
         let asked = asked.clone();
-        Ok(Uplink { switch: place, asked, is_gone: false, port, to, _memory: memory })
+        Ok(Uplink {
+            switch: place,
+            asked,
+            is_gone: false,
+            told_until: 0,
+            port,
+            to,
+            _memory: memory,
+        })
     }
 
     /// As the file says it.
@@ -88,9 +102,13 @@ impl Uplink {
 
     /// Has frames that came go to their receivers. False: the TAP was removed.
     pub fn look(&mut self, switch: &mut Switch, now: u64) -> bool {
+        let mut cost = 0;
         match &mut self.to {
             To::Tap { tap, bytes } => {
                 for _ in 0..FROM_TAP {
+                    if cost >= COST {
+                        break;
+                    }
                     let count = match read(&*tap, &mut bytes[..]) {
                         Ok(count) => count,
                         Err(Errno::BADFD) => {
@@ -100,19 +118,25 @@ impl Uplink {
                         }
                         Err(_) => break,
                     };
-                    arrived(switch, self.port, bytes.get(..count).unwrap_or_default(), now);
+                    let frame = bytes.get(..count).unwrap_or_default();
+                    cost += arrived(switch, self.port, frame, now);
                 }
             }
             To::Interface(packets) => {
                 for _ in 0..CALLS {
                     let count = packets.receive().unwrap_or_else(|error| {
-                        // Once each time. It comes up by itself, unless it was removed.
-                        let switch = &self.asked.switch;
-                        eprintln!("exitless-io: uplink of {switch}: its interface: {error}");
+                        // It comes up by itself, unless it was removed. A frame that the system
+                        // has no header for is reported like that, too, and anybody may send such.
+                        if now >= self.told_until {
+                            self.told_until = now.saturating_add(HERTZ);
+                            let switch = &self.asked.switch;
+                            eprintln!("exitless-io: uplink of {switch}: its interface: {error}");
+                        }
                         0
                     });
-                    (0..count).for_each(|at| arrived(switch, self.port, packets.came(at), now));
-                    if count < FRAMES {
+                    let frames = (0..count).map(|at| packets.came(at));
+                    cost += frames.map(|it| arrived(switch, self.port, it, now)).sum::<u64>();
+                    if count < FRAMES || cost >= COST {
                         break;
                     }
                 }
@@ -197,10 +221,48 @@ pub fn opened(asked: &config::Uplink) -> Result<OwnedFd> {
     }
 }
 
-/// A frame came, behind its header; or nothing.
-fn arrived(switch: &mut Switch, port: PortNumber, bytes: &[u8], now: u64) {
-    let Some(inbox) = switch.inbox(port) else { return };
-    if !bytes.is_empty() && inbox.write(0, bytes).is_ok() {
-        switch.arrived(port, bytes.len() as u32, now);
+/// A frame came, behind its header; or nothing. Gives what it cost.
+fn arrived(switch: &mut Switch, port: PortNumber, bytes: &[u8], now: u64) -> u64 {
+    let Some(inbox) = switch.inbox(port) else { return 0 };
+    match inbox.write(0, bytes) {
+        Ok(()) if !bytes.is_empty() => switch.arrived(port, bytes.len() as u32, now).charge,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use net::{Config, Mac, Parameters, Plan};
+    use rustix::net::{SendFlags, send, socketpair};
+
+    /// One look must not copy 32 frames to 60 ports, while all rings wait.
+    #[test]
+    fn a_frame_for_many_ends_a_look() {
+        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::NONBLOCK);
+        let (host, tap) = socketpair(AddressFamily::UNIX, kind, flags, None).unwrap();
+        let mut switch = Switch::new(64, 1);
+        for number in 1..41 {
+            let mac = Mac([2, 0, 0, 0, 0, number]);
+            let config = Config::new(Parameters { mac, ..Parameters::default() }).unwrap();
+            switch.add(config, Plan::default()).unwrap();
+        }
+        let asked = config::Uplink { switch: "lan".into(), out: Out::Tap("tap0".into()) };
+        let mut uplink = Uplink::new(&asked, Some(tap), 0, &mut switch).unwrap();
+        let mut frame = [0; HEADER_BYTES + 60];
+        frame[HEADER_BYTES + 6..][..6].copy_from_slice(&[2, 1, 0, 0, 0, 1]);
+        let mut looks = |to: [u8; 6]| {
+            frame[HEADER_BYTES..][..6].copy_from_slice(&to);
+            let before = switch.statistics(uplink.port).sent;
+            for _ in 0..3 {
+                send(&host, &frame, SendFlags::empty()).unwrap();
+            }
+            [(); 3].map(|()| {
+                assert!(uplink.look(&mut switch, 1));
+                switch.statistics(uplink.port).sent - before
+            })
+        };
+        assert_eq!([1, 2, 3], looks([0xff; 6]));
+        assert_eq!([3, 3, 3], looks([2, 0, 0, 0, 0, 1]));
     }
 }

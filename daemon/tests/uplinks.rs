@@ -117,6 +117,33 @@ fn try_both_ways(daemon: &Daemon, peer: &mut Peer) {
     assert_eq!(all, data());
 }
 
+/// UDP over IPv4, likewise.
+fn udp(to: [u8; 6], from: [u8; 6], data: &[u8]) -> Vec<u8> {
+    let len = (8 + data.len()) as u16;
+    let mut ip =
+        [&[0x45, 0][..], &(20 + len).to_be_bytes(), &[0, 0, 0x40, 0, 64, 17, 0, 0]].concat();
+    ip.extend([10, 0, 0, 1, 10, 0, 0, 2]);
+    let check = !sum(&ip, 0) as u16;
+    ip[10..12].copy_from_slice(&check.to_be_bytes());
+    let pseudo = sum(&ip[12..20], 17 + u32::from(len)) as u16;
+    let udp = [&[4, 210, 1, 187][..], &len.to_be_bytes(), &pseudo.to_be_bytes()].concat();
+    [&to[..], &from, &[8, 0], &ip, &udp, data].concat()
+}
+
+/// Packets of UDP come in together, and arrive one by one: no guest is offered them otherwise.
+fn try_packets_of_udp(daemon: &Daemon, peer: &mut Peer) {
+    let mut a = Station::with(&daemon.path("a"), SENDS | TAKES);
+    let packets = [1, 5, 42, 0, 0x90, 1, 34, 0, 6, 0, 0, 0];
+    peer.send(&packets, &udp(mac(1), FAR, &data()));
+    let mut all: Vec<u8> = Vec::new();
+    for _ in 0..3 {
+        let frame = a.receive();
+        assert_eq!((442, [1, 152]), (frame.len(), frame[38..40].try_into().expect("two")));
+        all.extend(&frame[42..]);
+    }
+    assert_eq!(all, data());
+}
+
 /// The second network's frames have a tag outside.
 fn try_tags(daemon: &Daemon, peer: &mut Peer) {
     let mut b = Station::with(&daemon.path("b"), SENDS | TAKES);
@@ -147,6 +174,7 @@ fn as_root_a_tap_takes_and_gives_what_is_left_to_be_done() {
     let mut peer = Peer::at(&interface.0);
     try_both_ways(&daemon, &mut peer);
     try_tags(&daemon, &mut peer);
+    try_packets_of_udp(&daemon, &mut peer);
 }
 
 #[test]
@@ -158,6 +186,7 @@ fn as_root_an_interface_takes_and_gives_what_is_left_to_be_done() {
     let mut peer = Peer::at(&other);
     try_both_ways(&daemon, &mut peer);
     try_tags(&daemon, &mut peer);
+    try_packets_of_udp(&daemon, &mut peer);
     // A network of any address has what nobody is known for, and nothing of the host's own.
     let mut any = Station::connect(&daemon.path("any"));
     let own = std::fs::read_to_string(format!("/sys/class/net/{}/address", interface.0));

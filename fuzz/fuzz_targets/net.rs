@@ -9,13 +9,14 @@ extern crate virtio_net as net;
 mod guest;
 
 use arbitrary::Arbitrary;
-use guest::hostile::{RINGS, Step, run};
+use guest::hostile::{KINDS, RINGS, Step, run};
 use libfuzzer_sys::fuzz_target;
 use net::header::Header;
 
 #[derive(Arbitrary, Debug)]
 struct Input {
     declined: [bool; 3],
+    finish: u8,
     acts: Vec<Act>,
 }
 
@@ -58,7 +59,7 @@ struct Right {
 }
 
 fn header(right: &Right, like: u8) -> [u8; 12] {
-    let start = if like == 0 { 34 } else { 54 };
+    let start = if like % 3 == 0 { 34 } else { 54 };
     let header = Header {
         flags: right.flags,
         gso_type: right.kind,
@@ -73,12 +74,12 @@ fn header(right: &Right, like: u8) -> [u8; 12] {
 fn step(act: Act) -> Step {
     match act {
         Act::Send { right, like, patch, len, cuts } => {
-            let header = header(&right, like % 3);
+            let header = header(&right, like % KINDS);
             let cuts = cuts.into_iter().take(8).map(usize::from).collect();
-            Step::Send { header, like: like % 3, patch, len: len.into(), cuts }
+            Step::Send { header, like: like % KINDS, patch, len: len.into(), cuts }
         }
         Act::Raw { header, like, len } => {
-            Step::Send { header, like: like % 3, patch: vec![], len: len.into(), cuts: vec![12] }
+            Step::Send { header, like: like % KINDS, patch: vec![], len: len.into(), cuts: vec![12] }
         }
         Act::Command(bytes) => Step::Command(bytes),
         Act::Write(at, mut bytes) => {
@@ -96,5 +97,5 @@ fn step(act: Act) -> Step {
 }
 
 fuzz_target!(|input: Input| {
-    run(input.declined, input.acts.into_iter().take(100).map(step).collect());
+    run(input.declined, input.finish, input.acts.into_iter().take(100).map(step).collect());
 });

@@ -132,7 +132,8 @@ impl<const RING: usize> Switch<RING> {
         let Some(running) = &mut port.running else { return };
         let frame = &mut *self.frame;
         let taken = frame.take(&self.sent, here, running.accepted, port.config.parameters().mtu);
-        port.rate.take(self.sent.readable_len().into(), now);
+        let more = if taken.is_ok() { frame.wire_len() - u64::from(frame.len) } else { 0 };
+        port.rate.take(u64::from(self.sent.readable_len()) + more, now);
         port.statistics.sent += 1;
         let mut this = Outcome::default();
         match taken {

@@ -57,6 +57,9 @@ bitflags! {
         const VERSION_1 = 1 << 32;
         /// VIRTIO_F_RING_PACKED (6).
         const RING_PACKED = 1 << 34;
+        /// VIRTIO_NET_F_HOST_USO: frames of UDP may be sent that are to be cut into packets. It
+        /// isn't offered: they come in from a way out alone.
+        const HOST_USO = 1 << 56;
     }
 }
 
@@ -187,7 +190,7 @@ impl Config {
 
     /// The features to offer. Each has what it asks for.
     pub fn features(&self) -> Features {
-        let mut offered = Features::all() - self.0.withheld;
+        let mut offered = Features::all() - Features::HOST_USO - self.0.withheld;
         if self.0.pairs == 1 {
             offered -= Features::MQ;
         }

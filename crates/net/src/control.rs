@@ -102,9 +102,11 @@ fn addresses(chain: &Chain, at: u32) -> Option<(Addresses, u32)> {
         return None;
     }
     let mut table = Addresses::default();
-    for index in 0..count.min(TABLE as u32) {
-        table.push(Mac(bytes(chain, start + 6 * index)?));
-    }
+    let mut entries = [[0; 6]; TABLE];
+    let entries = entries.get_mut(..(count as usize).min(TABLE))?;
+    // At once: each look for a place goes over the chain's spans.
+    chain.read(start, entries.as_flattened_mut()).ok()?;
+    entries.iter().for_each(|entry| table.push(Mac(*entry)));
     if count > TABLE as u32 {
         table.overflow();
     }

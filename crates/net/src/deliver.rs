@@ -4,8 +4,8 @@ use crate::error::Broken;
 use crate::frame::{Frame, TAG};
 use crate::header::{HEADER_BYTES, Header, NEEDS_CSUM};
 use crate::offload::checksum::Sum;
-use crate::offload::{Offload, Partial, Tcp};
-use crate::{Features, LEAST_CHARGE, MAX_SEGMENTS};
+use crate::offload::{Cut, Offload, Partial};
+use crate::{DESCRIPTOR_CHARGE, Features, LEAST_CHARGE, MAX_SEGMENTS};
 use virtqueue::{Chain, Head as Buffer};
 use window::{Outside, Span};
 
@@ -35,8 +35,9 @@ pub trait Buffers {
     fn reserve(&mut self, bytes: u32) -> Result<Option<u16>, Broken>;
     /// Their memory, in order; there may be more than that.
     fn spans(&self) -> &[Span];
-    /// The first `count` buffers have the header and this many bytes.
-    fn complete(&mut self, count: u16, bytes: u32);
+    /// The first `count` buffers have the header and this many bytes. Gives of how many spans of
+    /// the driver's making they are.
+    fn complete(&mut self, count: u16, bytes: u32) -> u64;
     /// A buffer for so many bytes, the header among them, if that is had at once.
     fn one(&mut self, bytes: u32) -> Result<Option<(Buffer, Span)>, Broken>;
     /// The buffer of [`Self::one`] has so many.
@@ -59,7 +60,7 @@ struct Piece<'a> {
     rest: u32,
     partial: Option<Partial>,
     /// The receiver cuts it itself.
-    uncut: Option<Tcp>,
+    uncut: Option<Cut>,
 }
 
 impl To<'_> {
@@ -88,11 +89,13 @@ impl To<'_> {
         let (partial, uncut) = match frame.offload {
             Offload::Nothing => (None, None),
             Offload::Checksum(partial) => (Some(partial), None),
-            Offload::Segments(tcp) if self.accepted.contains(tcp.asks_for()) => {
-                (Some(tcp.partial()), Some(tcp))
+            Offload::Segments(cut)
+                if cut.asks_for().is_some_and(|asked| self.accepted.contains(asked)) =>
+            {
+                (Some(cut.partial()), Some(cut))
             }
-            Offload::Segments(tcp) => {
-                self.segments(frame, tcp, sent, &mut delivered)?;
+            Offload::Segments(cut) => {
+                self.segments(frame, cut, sent, &mut delivered)?;
                 return Ok(delivered);
             }
         };
@@ -110,23 +113,23 @@ impl To<'_> {
     fn segments(
         &mut self,
         frame: &Frame,
-        tcp: Tcp,
+        cut: Cut,
         sent: &Chain,
         delivered: &mut Delivered,
     ) -> Result<(), Broken> {
-        let data = frame.len.saturating_sub(tcp.headers as u32);
-        let count = tcp.count(data);
+        let data = frame.len.saturating_sub(cut.headers as u32);
+        let count = cut.count(data);
         if count > MAX_SEGMENTS {
             delivered.too_many = 1;
             return Ok(());
         }
         let mut source = Cursor::new(sent.readable());
-        let Ok(()) = source.skip(frame.in_chain(tcp.headers).into()) else { return Ok(()) };
-        for segment in tcp.segments(data) {
+        let Ok(()) = source.skip(frame.in_chain(cut.headers).into()) else { return Ok(()) };
+        for segment in cut.segments(data) {
             let mut head = frame.head.clone();
-            head.truncate(tcp.headers);
-            let Some(()) = tcp.write_headers(&segment, &mut head) else { return Ok(()) };
-            let partial = Some(tcp.partial());
+            head.truncate(cut.headers);
+            let Some(()) = cut.write_headers(&segment, &mut head) else { return Ok(()) };
+            let partial = Some(cut.partial());
             let piece = Piece { head: &head, rest: segment.len, partial, uncut: None };
             if !self.piece(frame, piece, &mut source, delivered)? {
                 delivered.no_room += count - segment.index - 1;
@@ -167,10 +170,10 @@ impl To<'_> {
                 delivered.checksums += 1;
             }
         }
-        if let Some(tcp) = piece.uncut {
-            header.gso_type = tcp.gso_type();
-            header.gso_size = tcp.size;
-            header.hdr_len = tcp.headers as u16 + shift;
+        if let Some(cut) = piece.uncut {
+            header.gso_type = cut.gso_type();
+            header.gso_size = cut.size;
+            header.hdr_len = cut.headers as u16 + shift;
         }
         let mut into = Cursor::new(self.buffers.spans());
         // The buffers have room, and the chain has as many bytes: neither is outside.
@@ -178,10 +181,10 @@ impl To<'_> {
             delivered.no_room += 1;
             return Ok(false);
         }
-        self.buffers.complete(buffers, bytes);
+        let spans = self.buffers.complete(buffers, bytes);
         delivered.frames += 1;
         delivered.bytes += u64::from(bytes);
-        delivered.charge += charge(bytes);
+        delivered.charge += charge(bytes).max(spans * DESCRIPTOR_CHARGE);
         Ok(true)
     }
 }

@@ -81,9 +81,10 @@ impl Filter {
         (self.unicast, self.multicast) = (unicast, multicast);
     }
 
-    /// Lets a VLAN in, or no more. False if there is no such VLAN, or no filter.
+    /// Lets a VLAN in, or no more. False if there is no such VLAN, or no filter. 0 may be said,
+    /// as Linux does of each device, though no frame here has its tag: those come without one.
     pub fn set_vlan(&mut self, vlan: u16, within: bool) -> bool {
-        self.vlans.as_mut().is_some_and(|vlans| vlans.set(vlan, within))
+        self.vlans.as_mut().is_some_and(|vlans| vlan == 0 || vlans.set(vlan, within))
     }
 
     /// Whether a frame to this address, with a tag of this VLAN, is received by the device whose

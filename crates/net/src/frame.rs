@@ -1,7 +1,7 @@
 //! A frame that was sent, checked: its first bytes copied, its tag taken off.
 use crate::header::{GSO_NONE, HEADER_BYTES, Header, NEEDS_CSUM};
-use crate::offload::{Offload, Tcp};
-use crate::{Features, MAX_FRAME, Mac};
+use crate::offload::{Cut, Offload};
+use crate::{Features, LEAST_CHARGE, MAX_FRAME, Mac};
 use core::ops::{Deref, DerefMut};
 use virtqueue::Chain;
 use window::Outside;
@@ -210,6 +210,30 @@ impl Frame {
         Ok(())
     }
 
+    /// Into how many segments it is to be cut, and how long the headers of each are.
+    fn segments(&self) -> Option<(u64, u64)> {
+        let Offload::Segments(cut) = self.offload else { return None };
+        let count = cut.count(self.len.saturating_sub(cut.headers as u32));
+        Some((count.into(), cut.headers as u64))
+    }
+
+    /// Whether it is TCP that is to be cut.
+    pub fn is_long_tcp(&self) -> bool {
+        matches!(self.offload, Offload::Segments(Cut { udp: false, .. }))
+    }
+
+    /// Bytes of it on a wire: those of each segment's headers, too.
+    pub fn wire_len(&self) -> u64 {
+        let more = self.segments().map_or(0, |(count, headers)| (count - 1) * headers);
+        u64::from(self.len) + more
+    }
+
+    /// The most that one copy of it may cost, as it is charged.
+    pub fn cost(&self) -> u64 {
+        let count = self.segments().map_or(1, |(count, _)| count);
+        self.wire_len().max(count * LEAST_CHARGE)
+    }
+
     /// Whether nothing is to be done for it, and all of it is in the head.
     #[inline]
     pub fn is_plain(&self) -> bool {
@@ -257,7 +281,7 @@ fn asked(
 ) -> Result<(Offload, u32), Fault> {
     let offload = Offload::check(header, head, len, tag, accepted)?;
     let longest = match offload {
-        Offload::Segments(Tcp { headers, size, .. }) => headers as u32 + u32::from(size),
+        Offload::Segments(Cut { headers, size, .. }) => headers as u32 + u32::from(size),
         _ => len,
     };
     Ok((offload, longest))

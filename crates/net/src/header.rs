@@ -11,6 +11,8 @@ pub const GSO_NONE: u8 = 0;
 pub const GSO_TCPV4: u8 = 1;
 /// `gso_type`: TCP over IPv6, to be cut into segments.
 pub const GSO_TCPV6: u8 = 4;
+/// `gso_type`: UDP, to be cut into packets of the same length, but for the last one.
+pub const GSO_UDP: u8 = 5;
 /// `gso_type`, with another one: the first segment has CWR set (RFC 3168), the others must not.
 pub const GSO_ECN: u8 = 0x80;
 

@@ -23,7 +23,8 @@ pub struct Plan {
     pub vlan: Vlan,
     /// Which addresses frames may come from.
     pub sources: Sources,
-    /// Bytes that it may send: it waits when there were more.
+    /// Bytes that it may send, as a wire would have them: segments with their headers. It waits
+    /// when there were more.
     pub rate: Option<Rate>,
     /// Bytes of frames to several receivers, once for each: what is more is dropped.
     pub flood: Option<Rate>,
@@ -44,8 +45,9 @@ pub enum Sources {
     /// Or the one that its driver has set: any that no other port has. Such a port can take the
     /// address of a station behind a port of [`Sources::Any`].
     Settable,
-    /// Any that no other port has. They are learned; frames to addresses that nobody knows go to
-    /// such ports, and to no others.
+    /// Any that no other port has. They are learned, and are where they were seen last: another
+    /// such port can take them. Frames to addresses that nobody knows go to such ports, and to no
+    /// others.
     Any,
 }
 
@@ -74,7 +76,7 @@ pub struct Statistics {
     pub spoofed: u64,
     /// Sent, and dropped: of a VLAN that the port isn't in, or of tags that aren't forwarded.
     pub bad_vlan: u64,
-    /// Sent, and dropped: beyond the limit of frames to several receivers.
+    /// Sent, and dropped: beyond the limit of frames to several receivers, or of their copies.
     pub flooded: u64,
     /// Sent, and dropped: for nobody here.
     pub unknown: u64,

@@ -199,7 +199,8 @@ impl<const RING: usize> Receive<RING> {
     }
 
     /// The first `count` buffers have the header and this many bytes of a frame: they are used.
-    pub fn complete(&mut self, count: u16, bytes: u32) {
+    /// Gives of how many spans they are.
+    pub fn complete(&mut self, count: u16, bytes: u32) -> u64 {
         let mut left = bytes.saturating_add(HEADER_BYTES as u32);
         let mut spans = 0;
         let count = usize::from(count).min(self.buffers.len());
@@ -216,6 +217,7 @@ impl<const RING: usize> Receive<RING> {
         } else {
             self.spans.drain(..spans);
         }
+        spans as u64
     }
 }
 
@@ -251,8 +253,8 @@ impl<const RING: usize> Buffers for Filling<'_, RING> {
         self.receive.spans()
     }
 
-    fn complete(&mut self, count: u16, bytes: u32) {
-        self.receive.complete(count, bytes);
+    fn complete(&mut self, count: u16, bytes: u32) -> u64 {
+        self.receive.complete(count, bytes)
     }
 
     #[inline]

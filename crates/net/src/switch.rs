@@ -12,7 +12,7 @@ use crate::port::{MAX_PAIRS, Plan, Port, Sources, Statistics};
 use crate::queues::Queues;
 use crate::receive::Counts;
 use crate::table::Table;
-use crate::{DESCRIPTOR_CHARGE, LEAST_CHARGE, Mac};
+use crate::{DESCRIPTOR_CHARGE, LEAST_CHARGE, MOST_COPIES, Mac};
 use alloc::boxed::Box;
 use virtqueue::{Chain, DEFAULT_SIZE, Queue};
 use window::Window;
@@ -29,8 +29,8 @@ pub struct PortNumber(pub u8);
 pub struct Outcome {
     /// Bytes of frames that were put into receive buffers, of all receivers.
     pub bytes: u64,
-    /// Bytes to charge the queue with: [`LEAST_CHARGE`] at least for each frame that arrived, and
-    /// if there was anything to do.
+    /// Bytes to charge the queue with: [`LEAST_CHARGE`] at least for each frame that arrived, for
+    /// each port that one was for, and if there was anything to do.
     pub charge: u64,
     /// Chains that were completed in this queue: frames that were taken, or a command.
     pub completed: u32,
@@ -288,8 +288,9 @@ impl<const RING: usize> Switch<RING> {
     /// Copies the frame to whom it is for; or counts why not, and says false.
     pub(crate) fn forward(&mut self, from: PortNumber, now: u64, outcome: &mut Outcome) -> bool {
         self.frame.port = from.0;
-        let Frame { tag, len, .. } = *self.frame;
+        let Frame { tag, .. } = *self.frame;
         let (source, destination) = (self.frame.source(), self.frame.destination());
+        let is_long_tcp = self.frame.is_long_tcp();
         let Some(port) = self.port_mut(from) else { return false };
         if !port.link_up {
             port.statistics.down += 1;
@@ -299,6 +300,11 @@ impl<const RING: usize> Switch<RING> {
             port.fault(Fault::Tag);
             return false;
         };
+        // TCP knows no groups (RFC 1122, 4.2.3.10).
+        if is_long_tcp && destination.is_group() {
+            port.fault(Fault::Header);
+            return false;
+        }
         if source != port.mac || port.uplink.is_some() {
             let learns = port.plan.sources == Sources::Any;
             let may = learns && source.is_station() && self.owner(source, from).is_none();
@@ -310,19 +316,23 @@ impl<const RING: usize> Switch<RING> {
             self.table.learn(source, vlan, from.0, now);
         }
         let mut receivers = self.receivers(from, destination, vlan, now);
+        let copies = u64::from(receivers.count_ones());
+        let (wire, cost) = match copies {
+            0 | 1 => (0, 0),
+            _ => (copies * self.frame.wire_len(), copies * self.frame.cost()),
+        };
         let Some(port) = self.port_mut(from) else { return false };
-        if receivers == 0 {
-            port.statistics.unknown += 1;
-            return false;
-        }
-        if receivers.is_power_of_two() {
-            port.last = receivers.trailing_zeros() as u8;
-        } else {
-            if port.flood.ready_at() > now {
+        match copies {
+            0 => {
+                port.statistics.unknown += 1;
+                return false;
+            }
+            1 => port.last = receivers.trailing_zeros() as u8,
+            _ if port.flood.ready_at() > now || cost > MOST_COPIES => {
                 port.statistics.flooded += 1;
                 return false;
             }
-            port.flood.take(u64::from(len) * u64::from(receivers.count_ones()), now);
+            _ => port.flood.take(wire, now),
         }
         let Switch { ports, queues, sent, frame, scratch, touched, .. } = self;
         while receivers != 0 {
@@ -334,7 +344,8 @@ impl<const RING: usize> Switch<RING> {
             };
             let (bytes, charge) = port.receive(queues, frame, sent, vlan, scratch);
             outcome.bytes += bytes;
-            outcome.charge += charge;
+            // Who doesn't take it is asked, too: its filter has a table, its ring no buffers.
+            outcome.charge += charge.max(LEAST_CHARGE);
             *touched |= 1 << number;
         }
         true

@@ -1,15 +1,19 @@
 //! Addresses that were learned at ports of any address: where each was seen last (802.1Q, 8.8).
 //!
-//! The table has a fixed size. An address has its place in one set of it, and no port has more than
-//! half of all places: so a port that makes up addresses takes no place of another's that is in
-//! use.
+//! The table has a fixed size. An address has its place in one set of it, which anybody can work
+//! out: so a port that makes up addresses can fill a set that it chooses. What isn't learned goes to
+//! all ports of any address, the one that made them up among them.
+//!
+//! Guarantees: no port has more than half of all places. In a full set a port with two places less
+//! than another gets one of that one's; so up to [`WAYS`] ports have a place in each, and who makes
+//! up addresses takes none of a port's last ones.
 use crate::Mac;
 use alloc::boxed::Box;
 
 /// Places of a set.
-const WAYS: usize = 4;
+pub(crate) const WAYS: usize = 8;
 /// Sets, a power of two.
-const SETS: usize = 64;
+const SETS: usize = 128;
 /// The most places of one port.
 const QUOTA: u16 = (WAYS * SETS / 2) as u16;
 /// Ports that can be told apart.
@@ -59,16 +63,13 @@ impl Table {
         let is_free = |entry: &Option<Entry>| {
             entry.is_none_or(|entry| now.saturating_sub(entry.seen) > ageing)
         };
-        let belongs = |entry: &Option<Entry>| entry.is_some_and(|entry| entry.port == port);
-        let oldest = || {
-            let of_port = set.iter().enumerate().filter(|(_, entry)| belongs(entry));
-            of_port.min_by_key(|(_, entry)| entry.map(|entry| entry.seen)).map(|(at, _)| at)
-        };
         let free = || set.iter().position(is_free).filter(|_| own < QUOTA);
-        let Some(at) = set.iter().position(same).or_else(free).or_else(oldest) else { return };
+        let crowded = || crowded(set, port).filter(|_| own < QUOTA);
+        let found = set.iter().position(same).or_else(free).or_else(crowded);
+        let Some(at) = found.or_else(|| oldest(set, port)) else { return };
         let Some(slot) = set.get_mut(at) else { return };
         // A station that moved to a port which has its fill isn't learned there.
-        if own >= QUOTA && !belongs(slot) {
+        if own >= QUOTA && slot.is_none_or(|before| before.port != port) {
             return;
         }
         let before = slot.replace(entry);
@@ -104,10 +105,24 @@ impl Table {
     }
 }
 
+/// The place in a set of a port's oldest entry.
+fn oldest(set: &[Option<Entry>; WAYS], port: u8) -> Option<usize> {
+    let entries = set.iter().enumerate().filter_map(|(at, entry)| Some((at, entry.as_ref()?)));
+    let own = entries.filter(|(_, entry)| entry.port == port);
+    own.min_by_key(|(_, entry)| entry.seen).map(|(at, _)| at)
+}
+
+/// The place in a set that this port gets of another's: of the one with most, if that has two more.
+fn crowded(set: &[Option<Entry>; WAYS], port: u8) -> Option<usize> {
+    let of = |port| set.iter().flatten().filter(|entry| entry.port == port).count();
+    let most = set.iter().flatten().max_by_key(|entry| of(entry.port))?.port;
+    oldest(set, most).filter(|_| of(most) > of(port) + 1)
+}
+
 /// The set of an address.
-fn place(mac: Mac, vlan: u16) -> usize {
+pub(crate) fn place(mac: Mac, vlan: u16) -> usize {
     let [a, b, c, d, e, f] = mac.0;
     let [g, h] = vlan.to_be_bytes();
     let word = u64::from_be_bytes([g, h, a, b, c, d, e, f]);
-    (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize % SETS
+    (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize % SETS
 }

@@ -3,7 +3,7 @@ use crate::filter::{Addresses, Filter, Mode, TABLE};
 use crate::offload::checksum::Sum;
 use crate::rate::Bucket;
 use crate::steer::{Pairs, Steering, flow};
-use crate::table::Table;
+use crate::table::{Table, WAYS, place};
 use crate::*;
 use proptest::prelude::*;
 use virtqueue::DEFAULT_SIZE;
@@ -231,22 +231,48 @@ fn a_full_table_of_addresses_lets_all_through() {
 #[test]
 fn no_port_fills_the_table() {
     let mut table = Table::new(100);
-    (0..1000).for_each(|number| table.learn(station(number), 0, 1, 5));
-    assert!(table.count(1) <= 128, "{}", table.count(1));
-    assert!(table.count(1) >= 100);
-    // What is in use stays: others learn in free places.
+    (0..4000).for_each(|number| table.learn(station(number), 0, 1, 5));
+    assert!(table.count(1) <= 512, "{}", table.count(1));
+    assert!(table.count(1) >= 400);
     let own: Vec<Mac> =
-        (0..1000).map(station).filter(|mac| table.find(*mac, 0, 5) == Some(1)).collect();
+        (0..4000).map(station).filter(|mac| table.find(*mac, 0, 5) == Some(1)).collect();
     assert_eq!(usize::from(table.count(1)), own.len());
-    (2000..2100).for_each(|number| table.learn(station(number), 0, 2, 6));
-    assert!(own.iter().all(|mac| table.find(*mac, 0, 6) == Some(1)));
-    assert!(table.count(2) >= 60, "{}", table.count(2));
+    (5000..5400).for_each(|number| table.learn(station(number), 0, 2, 6));
+    assert!(table.count(2) >= 300, "{}", table.count(2));
     // What is too old goes.
-    (3000..4000).for_each(|number| table.learn(station(number), 0, 3, 200));
-    assert!(table.count(3) >= 100 && table.count(1) < 128);
+    (6000..10_000).for_each(|number| table.learn(station(number), 0, 3, 200));
+    assert!(table.count(3) >= 400 && table.count(1) < 512);
     table.forget(3);
     assert_eq!(0, table.count(3));
-    assert!((3000..4000).all(|number| table.find(station(number), 0, 200).is_none()));
+    assert!((6000..10_000).all(|number| table.find(station(number), 0, 200).is_none()));
+}
+
+/// Who knows how addresses are spread fills the set of one that isn't its own, and sees what is
+/// sent there, as to an address that nobody knows: the attack on a switch's table, by few frames.
+#[test]
+fn no_port_keeps_others_from_being_learned() {
+    let in_set: Vec<Mac> =
+        (0..).map(station).filter(|mac| place(*mac, 0) == place(MAC, 0)).take(60).collect();
+    let learn = |table: &mut Table, macs: &[Mac], port, now| {
+        macs.iter().for_each(|mac| table.learn(*mac, 0, port, now));
+    };
+    let mut table = Table::new(100);
+    learn(&mut table, &in_set[..20], 1, 5);
+    table.learn(MAC, 0, 2, 5);
+    assert_eq!(Some(2), table.find(MAC, 0, 5), "the set is another's");
+    learn(&mut table, &in_set[..20], 1, 6);
+    assert_eq!(Some(2), table.find(MAC, 0, 6), "its last place was taken");
+    // Neither gets more than half, whoever comes last.
+    learn(&mut table, &in_set[20..40], 2, 7);
+    learn(&mut table, &in_set[..20], 1, 8);
+    assert_eq!((4, 4), (table.count(1), table.count(2)));
+    // As many ports as there are places have one each.
+    for (port, mac) in (3..=WAYS as u8).zip(&in_set[40..]) {
+        table.learn(*mac, 0, port, 9);
+    }
+    assert!((1..=WAYS as u8).all(|port| table.count(port) == 1));
+    table.learn(in_set[50], 0, 9, 9);
+    assert_eq!(None, table.find(in_set[50], 0, 9));
 }
 
 #[test]

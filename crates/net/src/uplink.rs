@@ -160,7 +160,7 @@ impl Uplink {
         let (bytes, accepted) = match self.finish {
             Finish::ByHeader => {
                 let tso = Features::HOST_TSO4 | Features::HOST_TSO6 | Features::HOST_ECN;
-                (bytes.min(LONGEST as u32), Features::CSUM | tso)
+                (bytes.min(LONGEST as u32), Features::CSUM | tso | Features::HOST_USO)
             }
             _ => (bytes.min(WIRE_FRAME) + HEADER_BYTES as u32, Features::empty()),
         };
@@ -181,7 +181,7 @@ impl Uplink {
                 Features::empty()
             }
             Offload::Checksum(_) => Features::GUEST_CSUM,
-            Offload::Segments(tcp) if tcp.size >= LEAST_SEGMENT && !tcp.ecn => segments,
+            Offload::Segments(cut) if cut.size >= LEAST_SEGMENT && !cut.ecn => segments,
             // The last one may be short.
             Offload::Segments(_) => Features::empty(),
         }
@@ -248,7 +248,7 @@ impl Buffers for Uplink {
         &self.free
     }
 
-    fn complete(&mut self, _: u16, bytes: u32) {
+    fn complete(&mut self, _: u16, bytes: u32) -> u64 {
         if let Some(waiting) = self.waiting.get_mut((self.put % PLACES) as usize) {
             *waiting = (bytes, self.sender);
         }
@@ -256,5 +256,6 @@ impl Buffers for Uplink {
         if let Some(free) = from(&self.memory, self.put, PLACES * PLACE) {
             self.free = free;
         }
+        0
     }
 }

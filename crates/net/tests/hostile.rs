@@ -2,7 +2,7 @@
 //! memory changes but in the buffers that it has offered.
 mod guest;
 
-use guest::hostile::{RINGS, Step, run};
+use guest::hostile::{KINDS, RINGS, Step, run};
 use net::header::{GSO_TCPV4, GSO_TCPV6, Header, NEEDS_CSUM};
 use proptest::prelude::*;
 
@@ -29,7 +29,7 @@ fn step() -> impl Strategy<Value = Step> {
     let bytes = prop::collection::vec(any::<u8>(), 0..40);
     let near = prop_oneof![(0..16u64 << 20), any::<u64>()];
     prop_oneof![
-        6 => (header(), 0..3u8, patch, len, cuts)
+        6 => (header(), 0..KINDS, patch, len, cuts)
             .prop_map(|(header, like, patch, len, cuts)| Step::Send { header, like, patch, len, cuts }),
         2 => bytes.clone().prop_map(Step::Command),
         1 => (0..RINGS, bytes).prop_map(|(at, bytes)| Step::Write(at, bytes)),
@@ -47,8 +47,9 @@ proptest! {
     #[test]
     fn nobody_else_is_harmed(
         declined: [bool; 3],
+        finish in 0..3u8,
         steps in prop::collection::vec(step(), 1..60),
     ) {
-        run(declined, steps);
+        run(declined, finish, steps);
     }
 }

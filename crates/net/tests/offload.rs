@@ -4,7 +4,7 @@ mod guest;
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TcpHeader, TransportSlice};
 use guest::{Lan, mac, parameters};
 use net::header::{GSO_ECN, GSO_TCPV4, GSO_TCPV6, Header, NEEDS_CSUM};
-use net::{Features, Plan, Vlan, VlanSet};
+use net::{Features, Mac, Plan, Rate, Sources, Vlan, VlanSet};
 use proptest::prelude::*;
 
 const A4: [u8; 4] = [10, 0, 0, 1];
@@ -284,16 +284,65 @@ fn segments_without_room_end_the_frame() {
     assert_eq!(5, lan.statistics(1).no_room);
 }
 
-/// Segments of a byte would be sixty thousand frames.
+/// Segments of 8 bytes would be some eight thousand frames.
 #[test]
 fn too_many_segments_arent_made() {
     let mut lan = two(NOTHING);
-    let (header, frame) = long(&tcp(false, 0, &bytes(60_000)), false, 1);
+    let (header, frame) = long(&tcp(false, 0, &bytes(60_000)), false, 8);
     assert_eq!(0, lan.pass(0, header, &frame).bytes);
     assert_eq!(1, lan.statistics(1).oversized);
     let mut lan = two(Features::empty());
     lan.pass(0, header, &frame);
     assert_eq!(1, lan.received(1).len(), "who cuts it itself may have it");
+    // Of a byte they would be sixty thousand: no TCP does that.
+    lan.pass(0, Header { gso_size: 7, ..header }, &frame);
+    assert_eq!((1, 0), (lan.statistics(0).bad_header, lan.received(1).len()));
+}
+
+/// A frame for many is copied in one piece of work. Of 64 KiB, cut for each of 63 ports, it would
+/// keep all others waiting for milliseconds; TCP sends none to groups.
+#[test]
+fn a_long_frame_is_not_for_many() {
+    let any = Plan { sources: Sources::Any, ..Plan::default() };
+    let mut lan = Lan::of(8, any, 2048);
+    let (header, mut frame) = long(&tcp(false, 0, &bytes(56_000)), false, 1400);
+    for to in [Mac::BROADCAST, Mac([1, 0, 0x5e, 0, 0, 1])] {
+        frame[..6].copy_from_slice(&to.0);
+        assert_eq!(0, lan.pass(0, header, &frame).bytes);
+    }
+    assert_eq!(2, lan.statistics(0).bad_header);
+    // 40 segments for a station that any of seven ports may have: 573,440 bytes as charged.
+    frame[..6].copy_from_slice(&mac(99).0);
+    assert!(lan.pass(0, header, &frame).bytes > 7 * 56_000);
+    let (header, mut frame) = long(&tcp(false, 0, &bytes(58_000)), false, 1400);
+    frame[..6].copy_from_slice(&mac(99).0);
+    assert_eq!(0, lan.pass(0, header, &frame).bytes);
+    assert_eq!(1, lan.statistics(0).flooded);
+    // What is one segment is for all.
+    let (header, mut frame) = long(&tcp(false, 0, &bytes(1000)), false, 1400);
+    frame[..6].copy_from_slice(&Mac::BROADCAST.0);
+    assert!(lan.pass(0, header, &frame).bytes > 7 * 1000);
+}
+
+/// Whoever cuts it, a frame counts for the rate as it is on a wire: with 54 bytes of headers for 8
+/// of data a port would send eight times its share.
+#[test]
+fn segments_count_with_their_headers() {
+    for declined in [Features::empty(), NOTHING] {
+        for size in [8, 400, 1400] {
+            let mut lan = Lan::new();
+            let rate = Some(Rate { bytes_per_second: 1_000_000, burst: 1 });
+            lan.add(parameters(0), Plan { rate, ..Plan::default() }, Features::empty());
+            lan.add(parameters(1), Plan::default(), declined);
+            lan.post_many(1, 120, 1600);
+            let (header, frame) = long(&tcp(false, 0, &bytes(56_000)), false, size);
+            lan.pass(0, header, &frame);
+            let wire = 12 + 56_000 + 54 * 56_000u64.div_ceil(size.into());
+            let waits = lan.switch.ready_at(lan.guests[0].port) - lan.now;
+            // A byte may be ahead, and one nanosecond's worth is to be there again.
+            assert_eq!(1000 * (wire - 1) + 1, waits, "{size} {declined:?}");
+        }
+    }
 }
 
 #[test]

@@ -212,6 +212,9 @@ fn a_trunk_has_tags() {
     assert_eq!(1, lan.received(1).len());
     assert_eq!(0, lan.command(1, 2, 1, &5u16.to_le_bytes()));
     assert_eq!(1, lan.command(1, 2, 0, &4095u16.to_le_bytes()));
+    // Linux says it of each device, and warns if it is refused.
+    assert_eq!(0, lan.command(1, 2, 0, &0u16.to_le_bytes()));
+    assert_eq!(0, lan.command(1, 2, 1, &0u16.to_le_bytes()));
     lan.pass(0, Header::default(), &frame(Mac::BROADCAST, mac(0), &data));
     assert!(lan.received(1).is_empty());
 }
@@ -235,6 +238,12 @@ fn modes_and_tables_filter() {
         bytes
     };
     assert_eq!(0, lan.command(1, 1, 0, &table(&[mac(9), group])));
+    assert!(arrives(&mut lan, group));
+    assert_eq!(0, lan.command(1, 1, 0, &table(&[])));
+    assert!(!arrives(&mut lan, group));
+    // Wherever its chain is cut.
+    let cuts: Vec<usize> = (1..28).collect();
+    assert_eq!(0, lan.command_cut(1, [1, 0], &table(&[mac(8), mac(9), group]), &cuts));
     assert!(arrives(&mut lan, group));
     assert_eq!(0, lan.command(1, 1, 0, &table(&[])));
     assert!(!arrives(&mut lan, group));
@@ -312,6 +321,21 @@ fn what_is_dropped_is_charged() {
         (lan.statistics(0).short, lan.statistics(0).bad_header + lan.statistics(0).spoofed)
     );
     assert_eq!(6, lan.guests[0].returned);
+}
+
+/// A frame for all is charged for all: else who sends them to ports that don't take them, for their
+/// filters or full rings, has many times its share of the core.
+#[test]
+fn whoever_is_asked_is_charged() {
+    let mut lan = Lan::of(5, Plan::default(), 2048);
+    for guest in [3, 4] {
+        assert_eq!(0, lan.command(guest, 0, 0, &[0]));
+    }
+    lan.reset(1);
+    lan.reset(2);
+    let group = Mac([1, 0, 0x5e, 0, 0, 1]);
+    let outcome = lan.pass(0, Header::default(), &frame(group, mac(0), &[0; 46]));
+    assert_eq!((0, 4 * LEAST_CHARGE), (outcome.bytes, outcome.charge));
 }
 
 #[test]

@@ -126,6 +126,22 @@ fn each_descriptor_that_is_sent_is_charged() {
     assert_eq!(61 * net::DESCRIPTOR_CHARGE, charge(&cuts));
 }
 
+/// A VM with two ports would have many times its share: what one receives lies in pieces of a byte.
+#[test]
+fn each_descriptor_that_is_written_is_charged() {
+    let mut lan = Lan::of(1, Plan::default(), 2048);
+    let cut = lan.add(parameters(1), Plan::default(), Features::empty());
+    let mut charge = |room: &[u32]| {
+        lan.post(cut, 0, room);
+        let outcome = lan.pass(0, Header::default(), &frame(mac(1), mac(0), &[7; 50]));
+        assert_eq!(64, outcome.bytes);
+        outcome.charge
+    };
+    assert_eq!(net::LEAST_CHARGE, charge(&[2048]));
+    assert_eq!(net::LEAST_CHARGE, charge(&[12, 2048]));
+    assert_eq!(100 * net::DESCRIPTOR_CHARGE, charge(&[1; 100]));
+}
+
 /// Whoever sends would read a receiver's empty buffers, by the hundred for a frame.
 #[test]
 fn a_receive_buffer_without_bytes_ends_its_queue() {

@@ -11,10 +11,13 @@ static HEADER: libc::c_int = 12;
 /// What the host may leave to who reads: checksums, and segments of TCP.
 const OFFLOADS: libc::c_uint =
     libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+/// And packets of UDP, since Linux 6.2: both kinds or none.
+const PACKETS: libc::c_uint = libc::TUN_F_USO4 | libc::TUN_F_USO6;
 
 /// Opens the TAP of this name; makes it if there is none and the user may. Reads and writes don't
 /// wait, and are one frame each, behind a virtio header of 12 bytes, of this machine's order. The
-/// host may leave checksums and TCP's segments to who reads, and takes those that are left to it.
+/// host may leave checksums, TCP's segments, and UDP's where it knows that, to who reads, and takes
+/// those that are left to it.
 ///
 /// # Errors
 ///
@@ -34,8 +37,11 @@ pub fn tap(name: &str) -> io::Result<OwnedFd> {
     done(unsafe { libc::ioctl(tap, libc::TUNSETIFF, &raw mut asked) })?;
     // SAFETY: the kernel reads one number.
     done(unsafe { libc::ioctl(tap, libc::TUNSETVNETHDRSZ, &raw const HEADER) })?;
-    // SAFETY: the argument is a number, and no address.
-    done(unsafe { libc::ioctl(tap, libc::TUNSETOFFLOAD, libc::c_ulong::from(OFFLOADS)) })?;
+    let leave = |what: libc::c_uint| {
+        // SAFETY: the argument is a number, and no address.
+        done(unsafe { libc::ioctl(tap, libc::TUNSETOFFLOAD, libc::c_ulong::from(what)) })
+    };
+    leave(OFFLOADS | PACKETS).or_else(|_| leave(OFFLOADS))?;
     Ok(file)
 }
 

@@ -9,20 +9,27 @@ pub mod segment;
 
 use crate::Features;
 use crate::frame::{ETHERNET, Fault};
-use crate::header::{GSO_ECN, GSO_NONE, GSO_TCPV4, GSO_TCPV6, Header, NEEDS_CSUM};
+use crate::header::{GSO_ECN, GSO_NONE, GSO_TCPV4, GSO_TCPV6, GSO_UDP, Header, NEEDS_CSUM};
 
 /// The types of frames that are cut into segments.
 const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
-/// Protocol numbers: TCP, and the two extension headers of IPv6 that may be before it. A routing
-/// header isn't one of them: it makes another pseudo header.
+/// Protocol numbers: TCP, UDP, and the two extension headers of IPv6 that may be before them. A
+/// routing header isn't one of them: it makes another pseudo header.
 const TCP: u8 = 6;
+const UDP: u8 = 17;
 const HOP_BY_HOP: u8 = 0;
 const DESTINATION_OPTIONS: u8 = 60;
 /// The most extension headers that are looked at.
 const EXTENSIONS: usize = 4;
-/// Where TCP's checksum is in its header.
+/// The least bytes of data of a segment: Linux' smallest MSS, 48, less 40 of TCP's options, which is
+/// its TCP_MIN_GSO_SIZE. Below that whoever cuts a frame would make ten thousands of it.
+pub const LEAST_SEGMENT: u16 = 8;
+/// Where the checksums of TCP and UDP are in their headers.
 const TCP_CHECKSUM: u16 = 16;
+const UDP_CHECKSUM: u16 = 6;
+/// Bytes of UDP's header.
+const UDP_BYTES: usize = 8;
 
 /// What is to be done for a frame. Places are counted in the frame without a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +39,7 @@ pub enum Offload {
     /// A checksum is to be completed.
     Checksum(Partial),
     /// It is to be cut into segments.
-    Segments(Tcp),
+    Segments(Cut),
 }
 
 /// A checksum in whose place is the sum of the pseudo header: it is to be made from `start` on.
@@ -44,29 +51,32 @@ pub struct Partial {
     pub offset: u16,
 }
 
-/// A TCP segment that is too long, with its headers in the head.
+/// A TCP segment or a packet of UDP that is too long, with its headers in the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tcp {
+pub struct Cut {
+    /// It is UDP, else TCP.
+    pub udp: bool,
     /// It is IPv6, else IPv4.
     pub six: bool,
     /// Its CWR is only for the first segment.
     pub ecn: bool,
-    /// Bytes of data of a segment, not 0.
+    /// Bytes of data of a segment: [`LEAST_SEGMENT`] at least with TCP, and not 0.
     pub size: u16,
-    /// Where the TCP header is.
-    pub tcp: usize,
+    /// Where the header of TCP or UDP is.
+    pub start: usize,
     /// Where its data is: the length of all headers.
     pub headers: usize,
 }
 
-impl Tcp {
-    /// The features that a receiver needs to take it uncut.
-    pub fn asks_for(&self) -> Features {
+impl Cut {
+    /// The features that a receiver needs to take it uncut. None: nobody is offered one for it.
+    pub fn asks_for(&self) -> Option<Features> {
         let kind = if self.six { Features::GUEST_TSO6 } else { Features::GUEST_TSO4 };
-        if self.ecn { kind | Features::GUEST_ECN } else { kind }
+        let asked = if self.ecn { kind | Features::GUEST_ECN } else { kind };
+        (!self.udp).then_some(asked)
     }
 
-    /// `gso_type` for it.
+    /// `gso_type` for who takes it uncut.
     pub fn gso_type(&self) -> u8 {
         let kind = if self.six { GSO_TCPV6 } else { GSO_TCPV4 };
         if self.ecn { kind | GSO_ECN } else { kind }
@@ -74,7 +84,12 @@ impl Tcp {
 
     /// Where its checksum is.
     pub fn partial(&self) -> Partial {
-        Partial { start: self.tcp as u16, offset: TCP_CHECKSUM }
+        let offset = if self.udp { UDP_CHECKSUM } else { TCP_CHECKSUM };
+        Partial { start: self.start as u16, offset }
+    }
+
+    fn protocol(&self) -> u8 {
+        if self.udp { UDP } else { TCP }
     }
 }
 
@@ -106,12 +121,14 @@ impl Offload {
         } else {
             None
         };
-        let (six, feature) = match header.gso_type & !GSO_ECN {
+        let is_six = head.get(12..14) == Some(&ETHERTYPE_IPV6);
+        let (udp, six, feature) = match header.gso_type & !GSO_ECN {
             GSO_NONE if header.gso_type == GSO_NONE => {
                 return Ok(partial.map_or(Offload::Nothing, Offload::Checksum));
             }
-            GSO_TCPV4 => (false, Features::HOST_TSO4),
-            GSO_TCPV6 => (true, Features::HOST_TSO6),
+            GSO_TCPV4 => (false, false, Features::HOST_TSO4),
+            GSO_TCPV6 => (false, true, Features::HOST_TSO6),
+            GSO_UDP if header.gso_type == GSO_UDP => (true, is_six, Features::HOST_USO),
             _ => return Err(Fault::NotAccepted),
         };
         let ecn = header.gso_type & GSO_ECN != 0;
@@ -119,13 +136,21 @@ impl Offload {
             return Err(Fault::NotAccepted);
         }
         let partial = partial.ok_or(Fault::Header)?;
-        let tcp = if six { behind_ipv6(head) } else { behind_ipv4(head) }.ok_or(Fault::Header)?;
-        let offset = head.get(tcp + 12).ok_or(Fault::Header)?;
-        let bytes = usize::from(offset >> 4) * 4;
-        let headers = tcp + bytes;
-        let found = Tcp { six, ecn, size: header.gso_size, tcp, headers };
-        if bytes < 20 || headers > head.len() || header.gso_size == 0 || partial != found.partial()
-        {
+        let protocol = if udp { UDP } else { TCP };
+        let behind = if six { behind_ipv6(head, protocol) } else { behind_ipv4(head, protocol) };
+        let start = behind.ok_or(Fault::Header)?;
+        let bytes = match udp {
+            true => UDP_BYTES,
+            false => usize::from(head.get(start + 12).ok_or(Fault::Header)? >> 4) * 4,
+        };
+        let (least, least_size) = if udp { (UDP_BYTES, 1) } else { (20, LEAST_SEGMENT) };
+        let headers = start + bytes;
+        let found = Cut { udp, six, ecn, size: header.gso_size, start, headers };
+        let is_right = bytes >= least
+            && headers <= head.len()
+            && header.gso_size >= least_size
+            && partial == found.partial();
+        if !is_right {
             return Err(Fault::Header);
         }
         // What is one segment already needs the checksum alone.
@@ -136,8 +161,8 @@ impl Offload {
     }
 }
 
-/// Where the TCP header of a whole IPv4 packet is.
-fn behind_ipv4(head: &[u8]) -> Option<usize> {
+/// Where the header of this protocol is in a whole IPv4 packet.
+fn behind_ipv4(head: &[u8], protocol: u8) -> Option<usize> {
     let ip: &[u8; 20] = head.get(ETHERNET..)?.first_chunk()?;
     let bytes = usize::from(ip[0] & 15) * 4;
     let fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff;
@@ -145,12 +170,12 @@ fn behind_ipv4(head: &[u8]) -> Option<usize> {
         && ip[0] >> 4 == 4
         && bytes >= 20
         && fragment == 0
-        && ip[9] == TCP;
+        && ip[9] == protocol;
     right.then_some(ETHERNET + bytes)
 }
 
-/// Where the TCP header of an IPv6 packet is.
-fn behind_ipv6(head: &[u8]) -> Option<usize> {
+/// Where the header of this protocol is in an IPv6 packet.
+fn behind_ipv6(head: &[u8], protocol: u8) -> Option<usize> {
     let ip: &[u8; 40] = head.get(ETHERNET..)?.first_chunk()?;
     if head.get(12..14)? != ETHERTYPE_IPV6 || ip[0] >> 4 != 6 {
         return None;
@@ -158,7 +183,7 @@ fn behind_ipv6(head: &[u8]) -> Option<usize> {
     let (mut next, mut at) = (ip[6], ETHERNET + 40);
     for _ in 0..EXTENSIONS {
         match next {
-            TCP => return Some(at),
+            _ if next == protocol => return Some(at),
             HOP_BY_HOP | DESTINATION_OPTIONS => {
                 let extension: &[u8; 2] = head.get(at..)?.first_chunk()?;
                 next = extension[0];
@@ -167,5 +192,5 @@ fn behind_ipv6(head: &[u8]) -> Option<usize> {
             _ => return None,
         }
     }
-    (next == TCP).then_some(at)
+    (next == protocol).then_some(at)
 }

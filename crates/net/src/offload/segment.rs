@@ -1,5 +1,6 @@
-//! TCP in segments: the headers of each (RFC 9293; ID of IPv4, RFC 6864; CWR, RFC 3168).
-use super::Tcp;
+//! TCP in segments, UDP in packets: the headers of each (RFC 9293; ID of IPv4, RFC 6864; CWR,
+//! RFC 3168; UDP, RFC 768).
+use super::Cut;
 use super::checksum::Sum;
 use crate::frame::ETHERNET;
 
@@ -7,7 +8,6 @@ use crate::frame::ETHERNET;
 const FIN: u8 = 1;
 const PSH: u8 = 8;
 const CWR: u8 = 0x80;
-const TCP: u16 = 6;
 
 /// One segment of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Segment {
     pub last: bool,
 }
 
-impl Tcp {
+impl Cut {
     /// How many segments make up `data` bytes.
     pub fn count(&self, data: u32) -> u32 {
         data.div_ceil(u32::from(self.size).max(1))
@@ -39,14 +39,14 @@ impl Tcp {
     }
 
     /// Makes of the frame's headers those of a segment: lengths, ID, sequence number, flags, and
-    /// the checksum of IPv4. In place of TCP's checksum is the sum of the pseudo header. `head` are
-    /// the frame's headers as [`super::Offload::check`] saw them.
+    /// the checksum of IPv4. In place of the segment's checksum is the sum of the pseudo header.
+    /// `head` are the frame's headers as [`super::Offload::check`] saw them.
     pub fn write_headers(&self, segment: &Segment, head: &mut [u8]) -> Option<()> {
-        let tcp_len = (self.headers - self.tcp) as u32 + segment.len;
+        let len = (self.headers - self.start) as u32 + segment.len;
         let mut pseudo = Sum::default();
-        let ip = head.get_mut(ETHERNET..self.tcp)?;
+        let ip = head.get_mut(ETHERNET..self.start)?;
         // A frame is less than 2^16 bytes behind the Ethernet header, so that both fit.
-        let ip_len = ip.len() as u32 + tcp_len;
+        let ip_len = ip.len() as u32 + len;
         if self.six {
             put(ip, 4, &((ip_len - 40) as u16).to_be_bytes())?;
             pseudo.add(ip.get(8..40)?);
@@ -60,20 +60,24 @@ impl Tcp {
             put(ip, 10, &sum.checksum().to_be_bytes())?;
             pseudo.add(ip.get(12..20)?);
         }
-        pseudo.add_word(TCP);
-        pseudo.add_word(tcp_len as u16);
-        let tcp = head.get_mut(self.tcp..self.headers)?;
-        let sequence: &[u8; 4] = tcp.get(4..)?.first_chunk()?;
-        let sequence = u32::from_be_bytes(*sequence).wrapping_add(segment.before);
-        put(tcp, 4, &sequence.to_be_bytes())?;
-        let flags = tcp.get_mut(13)?;
-        if !segment.last {
-            *flags &= !(FIN | PSH);
+        pseudo.add_word(self.protocol().into());
+        pseudo.add_word(len as u16);
+        let own = head.get_mut(self.start..self.headers)?;
+        if self.udp {
+            put(own, 4, &(len as u16).to_be_bytes())?;
+        } else {
+            let sequence: &[u8; 4] = own.get(4..)?.first_chunk()?;
+            let sequence = u32::from_be_bytes(*sequence).wrapping_add(segment.before);
+            put(own, 4, &sequence.to_be_bytes())?;
+            let flags = own.get_mut(13)?;
+            if !segment.last {
+                *flags &= !(FIN | PSH);
+            }
+            if segment.index > 0 {
+                *flags &= !CWR;
+            }
         }
-        if segment.index > 0 {
-            *flags &= !CWR;
-        }
-        put(tcp, 16, &pseudo.folded().to_be_bytes())
+        put(own, self.partial().offset.into(), &pseudo.folded().to_be_bytes())
     }
 }
 

@@ -1,9 +1,11 @@
 //! What hostile guests do, and what must hold: for the test and the fuzzer.
 use super::{Lan, mac, parameters};
-use net::header::NEEDS_CSUM;
+use net::header::{Header, NEEDS_CSUM};
 use net::{
-    BURST, BURST_CHARGE, Features, LEAST_CHARGE, MAX_FRAME, MAX_SEGMENTS, Parameters, Plan, Sources,
+    BURST, BURST_CHARGE, Features, Finish, LEAST_CHARGE, LONG_UPLINK_MEMORY, Leaving, MAX_FRAME,
+    MAX_SEGMENTS, Mac, Parameters, Plan, PortNumber, Sources, Task,
 };
+use window::Memory;
 
 /// The rings of a guest are in its first pages.
 pub const RINGS: u64 = 32 << 10;
@@ -35,10 +37,15 @@ pub enum Step {
     Reset,
 }
 
-/// The first bytes of a frame from guest 0: IPv4 with TCP, IPv6 with TCP, or something else.
+/// How many kinds of frames there are.
+pub const KINDS: u8 = 9;
+
+/// The first bytes of a frame from guest 0: IPv4 with TCP, IPv6 with TCP, or something else; to
+/// guest 1, to nobody who is known, or to all.
 fn like(kind: u8, patch: &[(u8, u8)]) -> Vec<u8> {
-    let mut bytes = [&mac(1).0[..], &mac(0).0].concat();
-    match kind {
+    let to = [mac(1), mac(99), Mac::BROADCAST][usize::from(kind / 3 % 3)];
+    let mut bytes = [&to.0[..], &mac(0).0].concat();
+    match kind % 3 {
         0 => {
             bytes.extend([8, 0, 0x45, 0, 0, 0, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
             bytes.extend([0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0xff, 0, 0, 0, 0, 0, 0]);
@@ -67,8 +74,44 @@ fn look_at_touched(lan: &mut Lan) {
     }
 }
 
-/// Guest 0 does all this, at a switch with two others whose drivers decline some features.
-pub fn run(declined: [bool; 3], steps: Vec<Step>) {
+/// What leaves asks for nothing that isn't in the frame: a controller, or the host's kernel, goes by
+/// it.
+fn look_at_leaving(lan: &mut Lan, wire: PortNumber, finish: Finish) {
+    while let Some(Leaving { parts, ethernet, task, header, .. }) = lan.switch.leaving(wire) {
+        let len = parts.iter().map(|part| part.len()).sum::<u64>();
+        let header = Header::parse(&header);
+        let [start, offset, headers] =
+            [header.csum_start, header.csum_offset, header.hdr_len].map(u64::from);
+        assert!(len >= 14 && matches!(ethernet, 14 | 18));
+        if header.flags & NEEDS_CSUM != 0 {
+            assert!(start >= ethernet.into() && start + offset + 2 <= len);
+        }
+        if header.gso_type == 0 {
+            assert!(len <= u64::from(ethernet) + 1500);
+        } else {
+            let least = if finish == Finish::ByHeader { 8 } else { 256 };
+            assert!(header.flags == NEEDS_CSUM && header.gso_size >= least);
+            assert!(start + 20 <= headers && headers + u64::from(header.gso_size) < len);
+            assert!(headers + u64::from(header.gso_size) <= u64::from(ethernet) + 1500);
+        }
+        match (finish, task) {
+            (Finish::Here, task) => assert_eq!(task, Task::Nothing),
+            (Finish::ByController, Task::Checksum { start, tcp }) => {
+                assert!(start >= ethernet + 20 && u64::from(start) + 8 <= len);
+                assert_eq!(header.csum_offset, if tcp { 16 } else { 6 });
+                assert!(len >= 60, "padding would be summed up");
+            }
+            (Finish::ByController, Task::Segments { start, headers, .. }) => {
+                assert!(start >= ethernet + 20 && headers >= start + 20);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Guest 0 does all this, at a switch with two others whose drivers decline some features, and a
+/// port to the wire.
+pub fn run(declined: [bool; 3], finish: u8, steps: Vec<Step>) {
     let mut lan = Lan::new();
     let plan = Plan { sources: Sources::Any, ..Plan::default() };
     let mut options = Features::empty();
@@ -90,6 +133,11 @@ pub fn run(declined: [bool; 3], steps: Vec<Step>) {
         lan.post(guest, 0, &[65562]);
     }
     lan.post_many(0, 20, 1600);
+    let finish = [Finish::Here, Finish::ByController, Finish::ByHeader][usize::from(finish % 3)];
+    let memory = Memory::new(&[(0, LONG_UPLINK_MEMORY)], 0);
+    let span = memory.window().span(0, LONG_UPLINK_MEMORY).unwrap();
+    let wire = lan.switch.add_uplink(span, finish).unwrap();
+    lan.switch.set_link(wire, true);
     // What others have that isn't offered.
     const AWAY: std::ops::Range<u64> = 5 << 20..(5 << 20) + (256 << 10);
     for guest in [1, 2] {
@@ -116,24 +164,28 @@ pub fn run(declined: [bool; 3], steps: Vec<Step>) {
             Step::Serve(index) => {
                 let port = lan.guests[0].port;
                 if let Ok(outcome) = lan.switch.serve(port, index, lan.now) {
-                    // A copy for each of the two others; headers again for each segment.
-                    let most = 2 * u64::from(MAX_FRAME + MAX_SEGMENTS * 260);
+                    // A copy for each of the three others; headers again for each segment.
+                    let most = 3 * u64::from(MAX_FRAME + MAX_SEGMENTS * 260);
                     assert!(outcome.bytes <= most);
-                    assert!(outcome.charge <= most + 2 * u64::from(MAX_SEGMENTS) * LEAST_CHARGE);
+                    // The wire's copies count twice.
+                    let charge = 2 * most + 4 * u64::from(MAX_SEGMENTS) * LEAST_CHARGE;
+                    assert!(outcome.charge <= charge);
                     assert!(outcome.completed <= 1);
                     assert!(outcome.completed == 0 || outcome.charge >= LEAST_CHARGE);
                 }
                 look_at_touched(&mut lan);
+                look_at_leaving(&mut lan, wire, finish);
             }
             Step::Burst => {
                 let port = lan.guests[0].port;
                 if let Ok(outcome) = lan.switch.serve_burst(port, 1, lan.now) {
-                    let most = 2 * u64::from(MAX_FRAME + MAX_SEGMENTS * 260);
-                    let last = most + 2 * u64::from(MAX_SEGMENTS) * LEAST_CHARGE;
+                    let most = 3 * u64::from(MAX_FRAME + MAX_SEGMENTS * 260);
+                    let last = 2 * most + 4 * u64::from(MAX_SEGMENTS) * LEAST_CHARGE;
                     assert!(outcome.completed <= BURST && outcome.charge <= BURST_CHARGE + last);
                     assert!(outcome.charge >= u64::from(outcome.completed) * LEAST_CHARGE);
                 }
                 look_at_touched(&mut lan);
+                look_at_leaving(&mut lan, wire, finish);
             }
             Step::Reset => lan.reset(0),
         }

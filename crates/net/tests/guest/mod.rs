@@ -4,6 +4,7 @@
 #[path = "../../../virtqueue/tests/driver/mod.rs"]
 mod driver;
 pub mod hostile;
+pub mod wire;
 
 use driver::{Buffer, Driver, Heap};
 use net::config::QueueKind;
@@ -238,13 +239,24 @@ impl Lan {
 
     /// Has a command carried out: the answer.
     pub fn command(&mut self, guest: usize, class: u8, command: u8, data: &[u8]) -> u8 {
+        self.command_cut(guest, [class, command], data, &[2])
+    }
+
+    /// The same, in buffers that end at these places.
+    pub fn command_cut(
+        &mut self,
+        guest: usize,
+        command: [u8; 2],
+        data: &[u8],
+        cuts: &[usize],
+    ) -> u8 {
         let index = (0..).find(|index| {
             let Guest { config, accepted, .. } = &self.guests[guest];
             config.queue(*index, *accepted) == Some(QueueKind::Control)
         });
         let index = index.unwrap();
-        let bytes = [&[class, command], data].concat();
-        let readable = self.guests[guest].put(&bytes, &[2]);
+        let bytes = [&command, data].concat();
+        let readable = self.guests[guest].put(&bytes, cuts);
         let answer = self.guests[guest].put(&[0xee], &[]);
         let mut buffers = readable;
         buffers.push(Buffer { writable: true, ..answer[0] });
