@@ -224,16 +224,28 @@ impl<const RING: usize> Switch<RING> {
     /// out. Receive queues have no turns.
     #[inline]
     pub fn waiting(&self, number: PortNumber, index: u16, now: u64) -> u16 {
+        self.served(number, index, now).map_or(0, |queue| queue.available().unwrap_or(1))
+    }
+
+    /// How much waits there, of which `waiting` says the number as above: as [`Queue::backlog`],
+    /// with `before` what this said last.
+    pub fn backlog(&self, number: PortNumber, index: u16, waiting: u16, before: u16) -> u16 {
+        let queue = self.served(number, index, u64::MAX);
+        queue.map_or(waiting, |queue| queue.backlog(waiting, before))
+    }
+
+    /// The queue of this index, if it may have a turn now.
+    #[inline]
+    fn served(&self, number: PortNumber, index: u16, now: u64) -> Option<&Queue<RING>> {
         let at = usize::from(number.0);
-        let (Some(port), Some(queues)) = (self.port(number), self.queues.get(at)) else { return 0 };
-        let served = match port.kind(index) {
-            Some(QueueKind::Transmit(_)) if port.rate.ready_at() > now => None,
-            Some(QueueKind::Transmit(pair)) => queues.transmit.get(usize::from(pair)),
-            Some(QueueKind::Control) => Some(&queues.control),
-            _ => None,
+        let (port, queues) = (self.port(number)?, self.queues.get(at)?);
+        let served = match port.kind(index)? {
+            QueueKind::Transmit(_) if port.rate.ready_at() > now => return None,
+            QueueKind::Transmit(pair) => queues.transmit.get(usize::from(pair))?,
+            QueueKind::Control => &queues.control,
+            QueueKind::Receive(_) => return None,
         };
-        let queue = served.and_then(|served| served.queue.as_ref());
-        queue.map_or(0, |queue| queue.available().unwrap_or(1))
+        served.queue.as_ref()
     }
 
     /// A turn of the queue of this index: a transmit queue's next frame goes to its receivers, a
