@@ -152,7 +152,7 @@ impl<const RING: usize> Switch<RING> {
     ) -> Result<(), NoSuchQueue> {
         let kind = self.port(number).and_then(|port| port.kind(index)).ok_or(NoSuchQueue)?;
         let queues = self.queues_mut(number).ok_or(NoSuchQueue)?;
-        queues.attach(kind, queue).ok_or(NoSuchQueue)?;
+        queues.attach(index, kind, queue).ok_or(NoSuchQueue)?;
         self.port_mut(number).into_iter().for_each(|port| port.attach(kind, true));
         Ok(())
     }
@@ -193,8 +193,7 @@ impl<const RING: usize> Switch<RING> {
 
     /// A queue that is attached: to publish, to ask whether the driver wants a call, for kicks.
     pub fn queue(&mut self, number: PortNumber, index: u16) -> Option<&mut Queue<RING>> {
-        let kind = self.port(number)?.kind(index)?;
-        self.queues_mut(number)?.queue(kind)
+        self.queues_mut(number)?.queue(index)
     }
 
     /// The next receive queue that turns have done something with since this was last asked. None
@@ -237,15 +236,9 @@ impl<const RING: usize> Switch<RING> {
     /// The queue of this index, if it may have a turn now.
     #[inline]
     fn served(&self, number: PortNumber, index: u16, now: u64) -> Option<&Queue<RING>> {
-        let at = usize::from(number.0);
-        let (port, queues) = (self.port(number)?, self.queues.get(at)?);
-        let served = match port.kind(index)? {
-            QueueKind::Transmit(_) if port.rate.ready_at() > now => return None,
-            QueueKind::Transmit(pair) => queues.transmit.get(usize::from(pair))?,
-            QueueKind::Control => &queues.control,
-            QueueKind::Receive(_) => return None,
-        };
-        served.queue.as_ref()
+        let queues = self.queues.get(usize::from(number.0))?;
+        let (queue, is_control) = queues.with_turns(index)?;
+        (is_control || self.port(number)?.rate.ready_at() <= now).then_some(queue)
     }
 
     /// A turn of the queue of this index: a transmit queue's next frame goes to its receivers, a
@@ -420,7 +413,7 @@ impl<const RING: usize> Switch<RING> {
         let counters = &mut port.statistics;
         *(if done { &mut counters.commands } else { &mut counters.refused }) += 1;
         let queues = self.queues.get_mut(at);
-        if let Some(queue) = queues.and_then(|queues| queues.queue(QueueKind::Control)) {
+        if let Some(queue) = queues.and_then(|queues| queues.control.queue.as_mut()) {
             queue.complete(head, 1);
         }
         let charge = price(&self.sent);
