@@ -175,12 +175,12 @@ pub fn uplink(
 fn open(disk: &config::Disk, data: Option<Data>, controllers: &mut Controllers) -> Result<Disk> {
     let config::Disk { queues, read_only, packed, serial, .. } = disk;
     let opened = match (&disk.backing, data) {
-        (Backing::File { path, page_cache, raw }, None) => {
+        (Backing::File { path, page_cache, raw, pinned }, None) => {
             let access = Access { read_only: *read_only, page_cache: *page_cache, raw: *raw };
-            Disk::file(path, access, *queues)?
+            Disk::file(path, access, *queues)?.pinning(*pinned)
         }
-        (Backing::File { path, .. }, Some(data)) => {
-            Disk::opened_file(path, data, *queues, *read_only)?
+        (Backing::File { path, pinned, .. }, Some(data)) => {
+            Disk::opened_file(path, data, *queues, *read_only)?.pinning(*pinned)
         }
         (Backing::Nbd(server), data) => Disk::nbd(server, data, *queues, *read_only)?,
         (Backing::Nvme(part), _) => {

@@ -156,7 +156,7 @@ impl Look<'_> {
     /// What a disk's data would lie in.
     fn data(&mut self, disk: &Disk, [kind, name]: [&str; 2], is_served: bool) -> String {
         let (key, looked) = match &disk.backing {
-            Backing::File { path, page_cache, raw } => {
+            Backing::File { path, page_cache, raw, .. } => {
                 let (read_only, page_cache, raw) = (disk.read_only, *page_cache, *raw);
                 let access = Access { read_only, page_cache, raw };
                 let size = storage::looked_at(path, access, !is_served);

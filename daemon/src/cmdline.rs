@@ -40,6 +40,7 @@ The file says, one table for each device:
   # offset = \"8G\"           # nvme: the disk's part of it begins there,
   # size = \"8G\"             # and has so many bytes
   # page_cache = true       # a file: whole pages don't go around the page cache
+  # pinned = true           # a file: guests' memory is locked; none has a balloon or virtio-mem
   # raw = true              # a file that looks like a qcow2 or other image is served as it is
   packed = false            # true: packed rings are offered, too
   weight = 100              # its part of the thread under load
@@ -185,6 +186,10 @@ pub struct DiskArguments {
     /// A file that looks like an image of another program's, such as qcow2, is served as it is.
     #[arg(long)]
     raw: bool,
+    /// A file's data go to and from guests' memory that is locked for that. Not for guests that give
+    /// memory back (a balloon, virtio-mem, free page reporting): they would read wrong data.
+    #[arg(long)]
+    pinned: bool,
     /// Offer packed rings, too.
     #[arg(long)]
     packed: bool,
@@ -290,7 +295,8 @@ impl DiskArguments {
             (Some(bytes), ..) => Backing::Null(bytes),
             (_, Some(bytes), ..) => Backing::Ram(bytes),
             (_, _, Some(path), ..) => {
-                Backing::File { path, page_cache: self.page_cache, raw: self.raw }
+                let (page_cache, raw, pinned) = (self.page_cache, self.raw, self.pinned);
+                Backing::File { path, page_cache, raw, pinned }
             }
             (_, _, _, Some(uri), _) => Backing::Nbd(self.server.server(&uri)?),
             (.., Some(address)) => {
@@ -299,7 +305,9 @@ impl DiskArguments {
             }
             _ => bail!("say what keeps the disk: --null, --ram, --file, --nbd or --nvme"),
         };
-        for (option, is_said) in [("--page-cache", self.page_cache), ("--raw", self.raw)] {
+        let of_files =
+            [("--page-cache", self.page_cache), ("--raw", self.raw), ("--pinned", self.pinned)];
+        for (option, is_said) in of_files {
             if is_said && !matches!(backing, Backing::File { .. }) {
                 bail!("{option} is for --file alone; leave it out");
             }

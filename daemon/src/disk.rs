@@ -82,6 +82,14 @@ impl Disk {
         Self::new(name, bytes, queues, read_only, Store::File(Box::new(file)))
     }
 
+    /// The same, and the system holds guests' memory for it; or not.
+    pub fn pinning(mut self, pins: bool) -> Disk {
+        if let Store::File(file) = &mut self.store {
+            file.set_pins(pins);
+        }
+        self
+    }
+
     /// Its data, for another program: the files it lies in. None: that one has it anyway.
     pub fn data(&self) -> Result<Option<Data>> {
         match (&self.store, &self.memory) {
@@ -247,7 +255,7 @@ pub fn fits(name: &str, bytes: u64) -> Result<()> {
 /// In a sentence.
 pub fn opened(backing: &Backing, read_only: bool) -> Result<Option<Data>> {
     match backing {
-        Backing::File { path, page_cache, raw } => {
+        Backing::File { path, page_cache, raw, .. } => {
             let access = Access { read_only, page_cache: *page_cache, raw: *raw };
             let Opened { file, direct, size, .. } = open(path, access)?;
             let files = [Some(file), direct.map(|(file, ..)| file)];

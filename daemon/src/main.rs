@@ -156,6 +156,7 @@ fn home() -> Result<Home> {
     daemon_os::survive().context("the system refuses a handler for SIGBUS")?;
     daemon_os::watch_writes().context("the system refuses a handler for SIGALRM")?;
     sandbox::raise_files();
+    storage::may_lock();
     Home::new()
 }
 
@@ -302,6 +303,7 @@ fn confine(home: &mut Home) -> Result<()> {
         desks: control || metrics,
         files: by_ring(true),
         stock: stocked,
+        pins: home.rings.keeps(|store| matches!(store, Store::File(file) if file.pins())),
         waits: by_ring(false) || changes && !stocked,
         servers: home.rings.keeps(|store| matches!(store, Store::Nbd(_))),
         tls: changes || home.rings.keeps(|store| matches!(store, Store::Nbd(nbd) if nbd.has_tls())),

@@ -5,7 +5,6 @@ use anyhow::{Context as _, Result, bail};
 use daemon_os::{GuestRegion, MOST, Mapping};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, fcntl_get_seals, fstatfs, statx};
-use std::sync::Arc;
 use vhost_user::Region;
 
 /// File systems on a disk of the host's whose files may be memory: ext2 to ext4, XFS, F2FS.
@@ -71,7 +70,7 @@ pub fn map(region: Region, file: Foreign) -> Result<(GuestRegion, OwnedFd)> {
     let mapping = mapping.with_context(|| {
         format!("the memory at {:#x} of {} bytes can't be mapped", region.guest, region.len)
     })?;
-    Ok((GuestRegion { guest: region.guest, mapping: Arc::new(mapping), shared: None }, file))
+    Ok((GuestRegion::from((region.guest, mapping)), file))
 }
 
 #[cfg(test)]

@@ -132,6 +132,18 @@ impl Ring {
         switch.map_or(0, |switch| switch.waiting(port.number, self.index, now))
     }
 
+    /// How much waits, of which `waiting` do and `before` did when this was last asked: as
+    /// [`Queue::backlog`] says.
+    pub fn backlog(&self, switches: &[Switch], waiting: u16, before: u16) -> u16 {
+        match &self.work {
+            Work::Requests(server) => server.backlog(waiting, before),
+            Work::Frames(port) => match switches.get(port.switch) {
+                Some(switch) => switch.backlog(port.number, self.index, waiting, before),
+                None => waiting,
+            },
+        }
+    }
+
     /// Chains that were taken and aren't completed.
     #[inline]
     pub fn taken(&self) -> u32 {

@@ -98,6 +98,11 @@ impl Look for Served {
         self.all.get(place).map_or(0, |ring| ring.waiting(&self.switches, self.now))
     }
 
+    fn backlog(&mut self, place: usize, waiting: u16, before: u16) -> u16 {
+        let ring = self.all.get(place);
+        ring.map_or(waiting, |ring| ring.backlog(&self.switches, waiting, before))
+    }
+
     /// The piece that was served has found out, or the ring is known to have more.
     #[inline]
     fn has_more(&mut self, place: usize) -> bool {

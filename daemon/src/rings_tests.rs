@@ -11,7 +11,6 @@ use daemon_os::{GuestMemory, GuestRegion, Mapping};
 use proptest::prelude::*;
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::Arc;
 use virtqueue::{Features, Layout, Queue, State};
 use window::Span;
 
@@ -41,9 +40,9 @@ impl Guest {
             gone: Counts::default(),
             unclosed: Unclosed::default(),
         });
-        let mapping = Arc::new(Mapping::anonymous(0x10000).expect("memory"));
+        let mapping = Mapping::anonymous(0x10000).expect("memory");
         let span = mapping.span().expect("all of it");
-        let regions = vec![GuestRegion { guest: 0, mapping, shared: None }];
+        let regions = vec![GuestRegion::from((0, mapping))];
         let memory = GuestMemory::new(regions).expect("a region");
         // A read of a sector: header, data, status.
         let chain = [(0x3000_u64, 16_u32, 1_u16, 1_u16), (0x4000, 512, 3, 2), (0x5000, 1, 2, 0)];
@@ -350,9 +349,8 @@ fn a_port_whose_first_ring_cant_start_keeps_no_memory() {
         unclosed: Unclosed::default(),
     });
     let places: Vec<usize> = (0..3).map(|at| rings.add(device, at, 7).expect("a ring")).collect();
-    let mapping = Arc::new(Mapping::anonymous(0x10000).expect("memory"));
-    let memory =
-        GuestMemory::new(vec![GuestRegion { guest: 0, mapping, shared: None }]).expect("a region");
+    let mapping = Mapping::anonymous(0x10000).expect("memory");
+    let memory = GuestMemory::new(vec![GuestRegion::from((0, mapping))]).expect("a region");
     let layout = Layout { size: ELEMENTS, descriptors: 0, driver: AVAILABLE, device: USED };
     let features = Features::default();
     let start = |rings: &mut Rings, place| {

@@ -41,8 +41,8 @@ struct Only {
 const NOT_EXECUTABLE: Only =
     Only { calls: &[libc::SYS_mmap, libc::SYS_mprotect], argument: 2, bits: 4, any: &[0] };
 /// Of what serves: sockets of Unix, IPv4 and IPv6, and no other that a kernel may have; what is
-/// done with descriptors, and not who gets which signal by them; the exchange of a ring's files;
-/// of a device's calls those that give memory to it and take it.
+/// done with descriptors, and not who gets which signal by them; the exchange of a ring's files and
+/// of the memory that it holds; of a device's calls those that give memory to it and take it.
 const SERVING: [Only; 5] = [
     NOT_EXECUTABLE,
     Only { calls: &[libc::SYS_socket], argument: 0, bits: WORD, any: &[1, 2, 10] },
@@ -58,13 +58,20 @@ const SERVING: [Only; 5] = [
             libc::F_GET_SEALS as u64,
         ],
     },
-    Only { calls: &[libc::SYS_io_uring_register], argument: 1, bits: WORD, any: &[UPDATE_FILES] },
+    Only {
+        calls: &[libc::SYS_io_uring_register],
+        argument: 1,
+        bits: WORD,
+        any: &[UPDATE_FILES, UPDATE_BUFFERS],
+    },
     Only { calls: &[libc::SYS_ioctl], argument: 1, bits: WORD, any: &CALLS_FOR_MEMORY },
 ];
 /// All that the kernel looks at of an `int`.
 const WORD: u64 = 0xffff_ffff;
 /// IORING_REGISTER_FILES_UPDATE.
 const UPDATE_FILES: u64 = 6;
+/// IORING_REGISTER_BUFFERS_UPDATE.
+const UPDATE_BUFFERS: u64 = 16;
 
 impl Only {
     fn rules(&self) -> Result<Vec<SeccompRule>> {

@@ -134,6 +134,13 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
         chains.saturating_add(self.open.is_some().into()).saturating_add(running.left())
     }
 
+    /// How much waits, of which `waiting` says the number as above: as [`Queue::backlog`], with
+    /// `before` what this said last.
+    #[inline]
+    pub fn backlog(&self, waiting: u16, before: u16) -> u16 {
+        self.running.as_ref().map_or(waiting, |running| running.queue.backlog(waiting, before))
+    }
+
     /// Whether it is known without a load that chains wait. `false` says nothing.
     #[inline]
     pub fn has_offered(&self) -> bool {

@@ -65,6 +65,8 @@ pub struct Queues<const RING: usize> {
     pub transmit: Box<[Served<RING>]>,
     /// The control queue.
     pub control: Served<RING>,
+    /// Its index, while it is attached.
+    control_at: Option<u16>,
 }
 
 impl<const RING: usize> Queues<RING> {
@@ -74,6 +76,7 @@ impl<const RING: usize> Queues<RING> {
             receive: (0..pairs).map(|_| Receive::new()).collect(),
             transmit: (0..pairs).map(|_| Served::new()).collect(),
             control: Served::new(),
+            control_at: None,
         }
     }
 
@@ -82,10 +85,12 @@ impl<const RING: usize> Queues<RING> {
         self.receive.iter_mut().for_each(|receive| receive.set(None));
         self.transmit.iter_mut().for_each(|served| served.set(None));
         self.control.set(None);
+        self.control_at = None;
     }
 
-    /// Has this queue for this purpose from now on. None if it has no place.
-    pub fn attach(&mut self, kind: QueueKind, queue: Queue<RING>) -> Option<()> {
+    /// Has this queue for this purpose, which is that of its index, from now on. None if it has no
+    /// place.
+    pub fn attach(&mut self, index: u16, kind: QueueKind, queue: Queue<RING>) -> Option<()> {
         match kind {
             QueueKind::Receive(pair) => {
                 self.receive.get_mut(usize::from(pair))?.set(Some(queue));
@@ -93,7 +98,10 @@ impl<const RING: usize> Queues<RING> {
             QueueKind::Transmit(pair) => {
                 self.transmit.get_mut(usize::from(pair))?.set(Some(queue));
             }
-            QueueKind::Control => self.control.set(Some(queue)),
+            QueueKind::Control => {
+                self.control.set(Some(queue));
+                self.control_at = Some(index);
+            }
         }
         Some(())
     }
@@ -108,19 +116,38 @@ impl<const RING: usize> Queues<RING> {
                 return queue;
             }
             QueueKind::Transmit(pair) => self.transmit.get_mut(usize::from(pair))?,
-            QueueKind::Control => &mut self.control,
+            QueueKind::Control => {
+                self.control_at = None;
+                &mut self.control
+            }
         };
         let queue = served.queue.take();
         served.set(None);
         queue
     }
 
-    /// The queue of this purpose.
-    pub fn queue(&mut self, kind: QueueKind) -> Option<&mut Queue<RING>> {
-        match kind {
-            QueueKind::Receive(pair) => self.receive.get_mut(usize::from(pair))?.queue.as_mut(),
-            QueueKind::Transmit(pair) => self.transmit.get_mut(usize::from(pair))?.queue.as_mut(),
-            QueueKind::Control => self.control.queue.as_mut(),
+    /// The queue of this index. What is attached says by its place what it is for: none of its
+    /// driver's wishes has to be looked at.
+    #[inline]
+    pub fn queue(&mut self, index: u16) -> Option<&mut Queue<RING>> {
+        let pair = usize::from(index / 2);
+        if self.control_at == Some(index) {
+            self.control.queue.as_mut()
+        } else if index.is_multiple_of(2) {
+            self.receive.get_mut(pair)?.queue.as_mut()
+        } else {
+            self.transmit.get_mut(pair)?.queue.as_mut()
         }
+    }
+
+    /// The queue of this index if it is one that has turns, and whether it is the control queue.
+    #[inline]
+    pub fn with_turns(&self, index: u16) -> Option<(&Queue<RING>, bool)> {
+        if self.control_at == Some(index) {
+            return Some((self.control.queue.as_ref()?, true));
+        }
+        let is_sent_by = !index.is_multiple_of(2);
+        let served = self.transmit.get(usize::from(index / 2)).filter(|_| is_sent_by)?;
+        Some((served.queue.as_ref()?, false))
     }
 }

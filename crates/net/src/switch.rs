@@ -152,7 +152,7 @@ impl<const RING: usize> Switch<RING> {
     ) -> Result<(), NoSuchQueue> {
         let kind = self.port(number).and_then(|port| port.kind(index)).ok_or(NoSuchQueue)?;
         let queues = self.queues_mut(number).ok_or(NoSuchQueue)?;
-        queues.attach(kind, queue).ok_or(NoSuchQueue)?;
+        queues.attach(index, kind, queue).ok_or(NoSuchQueue)?;
         self.port_mut(number).into_iter().for_each(|port| port.attach(kind, true));
         Ok(())
     }
@@ -193,8 +193,7 @@ impl<const RING: usize> Switch<RING> {
 
     /// A queue that is attached: to publish, to ask whether the driver wants a call, for kicks.
     pub fn queue(&mut self, number: PortNumber, index: u16) -> Option<&mut Queue<RING>> {
-        let kind = self.port(number)?.kind(index)?;
-        self.queues_mut(number)?.queue(kind)
+        self.queues_mut(number)?.queue(index)
     }
 
     /// The next receive queue that turns have done something with since this was last asked. None
@@ -224,16 +223,22 @@ impl<const RING: usize> Switch<RING> {
     /// out. Receive queues have no turns.
     #[inline]
     pub fn waiting(&self, number: PortNumber, index: u16, now: u64) -> u16 {
-        let at = usize::from(number.0);
-        let (Some(port), Some(queues)) = (self.port(number), self.queues.get(at)) else { return 0 };
-        let served = match port.kind(index) {
-            Some(QueueKind::Transmit(_)) if port.rate.ready_at() > now => None,
-            Some(QueueKind::Transmit(pair)) => queues.transmit.get(usize::from(pair)),
-            Some(QueueKind::Control) => Some(&queues.control),
-            _ => None,
-        };
-        let queue = served.and_then(|served| served.queue.as_ref());
-        queue.map_or(0, |queue| queue.available().unwrap_or(1))
+        self.served(number, index, now).map_or(0, |queue| queue.available().unwrap_or(1))
+    }
+
+    /// How much waits there, of which `waiting` says the number as above: as [`Queue::backlog`],
+    /// with `before` what this said last.
+    pub fn backlog(&self, number: PortNumber, index: u16, waiting: u16, before: u16) -> u16 {
+        let queue = self.served(number, index, u64::MAX);
+        queue.map_or(waiting, |queue| queue.backlog(waiting, before))
+    }
+
+    /// The queue of this index, if it may have a turn now.
+    #[inline]
+    fn served(&self, number: PortNumber, index: u16, now: u64) -> Option<&Queue<RING>> {
+        let queues = self.queues.get(usize::from(number.0))?;
+        let (queue, is_control) = queues.with_turns(index)?;
+        (is_control || self.port(number)?.rate.ready_at() <= now).then_some(queue)
     }
 
     /// A turn of the queue of this index: a transmit queue's next frame goes to its receivers, a
@@ -419,7 +424,7 @@ impl<const RING: usize> Switch<RING> {
         let counters = &mut port.statistics;
         *(if done { &mut counters.commands } else { &mut counters.refused }) += 1;
         let queues = self.queues.get_mut(at);
-        if let Some(queue) = queues.and_then(|queues| queues.queue(QueueKind::Control)) {
+        if let Some(queue) = queues.and_then(|queues| queues.control.queue.as_mut()) {
             queue.complete(head, 1);
         }
         let charge = price(&self.sent);

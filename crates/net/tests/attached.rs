@@ -36,6 +36,36 @@ fn a_queue_is_taken_back_and_the_others_go_on() {
     assert!(!lan.switch.has_turns(b, 0) && lan.switch.has_turns(b, 2));
 }
 
+/// The control queue of a driver without MQ has the index of another's second receive queue.
+#[test]
+fn a_queue_is_what_its_driver_has_at_that_index() {
+    for (declined, control) in [(Features::empty(), 4), (Features::MQ, 2)] {
+        let mut lan = Lan::of(1, Plan::default(), 2048);
+        let asked = Parameters { pairs: 2, ..parameters(1) };
+        let guest = lan.add(asked, Plan::default(), declined);
+        let (port, now) = (lan.guests[guest].port, lan.now);
+        for index in 0..8 {
+            let is_there = index <= control;
+            assert_eq!(lan.switch.kind(port, index).is_some(), is_there);
+            assert_eq!(lan.switch.queue(port, index).is_some(), is_there, "{declined:?} {index}");
+            let has_turns = lan.switch.has_turns(port, index);
+            assert_eq!(has_turns, is_there && (index % 2 == 1 || index == control));
+        }
+        lan.guests[guest].try_command(control, &[0; 4]).expect("the ring has room");
+        for index in 0..8 {
+            let waits = u16::from(index == control);
+            assert_eq!(lan.switch.waiting(port, index, now), waits, "{declined:?} {index}");
+            assert_eq!(lan.switch.detach(port, index).is_some(), index <= control);
+            assert!(lan.switch.queue(port, index).is_none());
+            assert_eq!(lan.switch.waiting(port, index, now), 0);
+        }
+        lan.reset(guest);
+        assert!(lan.switch.queue(port, control).is_some());
+        lan.switch.stop(port);
+        assert!((0..8).all(|index| lan.switch.queue(port, index).is_none()));
+    }
+}
+
 /// A guest with two pairs, and one that sends it flows that nobody answered.
 fn two_pairs() -> (Lan, usize) {
     let mut lan = Lan::of(1, Plan::default(), 2048);

@@ -48,6 +48,8 @@ pub struct Schedule {
     pub(crate) settings: Settings,
     pub(crate) queues: Box<[Queue]>,
     pub(crate) vms: Box<[Vm]>,
+    /// One of them has limits.
+    is_limited: bool,
     /// The least virtual time of those that waited, at its highest.
     clock: Virtual,
     running: Option<Running>,
@@ -79,6 +81,7 @@ impl Schedule {
             settings,
             queues: (0..queues).map(|_| Queue::ABSENT).collect(),
             vms: (0..vms).map(|_| vm).collect(),
+            is_limited: false,
             clock: 0,
             running: None,
             round: Round::EMPTY,
@@ -101,6 +104,7 @@ impl Schedule {
         if let Some(place) = self.vms.get_mut(vm) {
             *place = Vm::new(share, &self.settings);
         }
+        self.is_limited = self.vms.iter().any(Vm::is_limited);
     }
 
     /// The queue is this VM's from now on, and its kicks are on. False if there are no such places.

@@ -44,6 +44,14 @@ pub trait Look {
     /// turn and is found out. Asked for places that joined alone.
     fn waiting(&mut self, queue: usize) -> u16;
 
+    /// How much waits in this queue, of which `waiting` says the number as above, and `before` what
+    /// this said last, if nothing of it was served since. Whose number tells no more than whether
+    /// something waits looks further: whether it is the same as before is what counts.
+    #[inline]
+    fn backlog(&mut self, _queue: usize, waiting: u16, _before: u16) -> u16 {
+        waiting
+    }
+
     /// Whether anything waits in the queue whose turn it is. Who knows that from its last look at
     /// the ring needs no other one.
     #[inline]

@@ -14,6 +14,7 @@ use crate::{
 use sync::{Ordering, fence};
 use window::{Outside, Span, Window};
 
+mod backlog;
 mod one;
 
 /// Flags of a descriptor: available if equal to the driver's wrap counter, and the other not;

@@ -55,8 +55,8 @@ impl<const N: usize> Queue<N> {
         Queue::Logged(LoggedQueue::new(self, layout, log))
     }
 
-    /// How many chains wait, by one load. Packed: 1 if there are any, since no index says how many,
-    /// and to count them costs more than it is good for (`docs/design.md`, *Rings*).
+    /// How many chains wait, by one load. Packed: 1 if there are any, since no index says how many
+    /// (`docs/design.md`, *Rings*; [`backlog`](Queue::backlog)).
     ///
     /// # Errors
     ///
@@ -78,6 +78,30 @@ impl<const N: usize> Queue<N> {
             Queue::Recorded(queue) => queue.inner().available(),
             #[cfg(any(test, feature = "log"))]
             Queue::Logged(queue) => queue.inner().available(),
+        }
+    }
+
+    /// How much waits, of which `waiting` is what [`available`](Queue::available) says and `before`
+    /// what this said last, nothing having been taken since. Split: chains, as they are available.
+    /// Packed: descriptors, by one load if nothing came, and by twice the bits of the ring's size
+    /// at most. It is to be compared with what it says later.
+    #[inline]
+    pub fn backlog(&self, waiting: u16, before: u16) -> u16 {
+        match self {
+            Queue::Split(_) => waiting,
+            other => other.backlog_other(waiting, before),
+        }
+    }
+
+    #[inline(never)]
+    fn backlog_other(&self, waiting: u16, before: u16) -> u16 {
+        match self {
+            Queue::Split(_) => waiting,
+            Queue::Packed(queue) => queue.backlog(before),
+            #[cfg(any(test, feature = "records"))]
+            Queue::Recorded(queue) => queue.inner().backlog(before),
+            #[cfg(any(test, feature = "log"))]
+            Queue::Logged(queue) => queue.inner().backlog(waiting, before),
         }
     }
 

@@ -65,8 +65,8 @@ struct Run {
     driver: Box<dyn Driver>,
     queue: Queue,
     chain: Chain,
-    /// What was added and not taken.
-    offered: VecDeque<(u16, Vec<Buffer>)>,
+    /// What was added and not taken, with the places that it takes in a packed ring.
+    offered: VecDeque<(u16, u16, Vec<Buffer>)>,
     taken: Vec<Head>,
     completed: Vec<(u16, u32)>,
     published: VecDeque<(u16, u32)>,
@@ -124,14 +124,16 @@ impl Run {
         let mut buffers: Vec<Buffer> =
             readable.iter().map(|len| self.heap.put(&vec![7; (*len).into()])).collect();
         buffers.extend(writable.iter().map(|len| self.heap.room((*len).into())));
-        let added = if indirect && self.features.indirect && !buffers.is_empty() {
+        let indirect = indirect && self.features.indirect && !buffers.is_empty();
+        let added = if indirect {
             let table = self.heap.take(16 * buffers.len() as u64, 1);
             self.driver.add_indirect(table, &buffers)
         } else {
             self.driver.add(&buffers)
         };
         if let Some(id) = added {
-            self.offered.push_back((id, buffers));
+            let places = if indirect { 1 } else { buffers.len() as u16 };
+            self.offered.push_back((id, places, buffers));
             let kick = self.driver.kick();
             assert!(kick || !self.asleep, "a kick is lost");
             self.asleep = false;
@@ -142,9 +144,10 @@ impl Run {
         let available = self.queue.available().unwrap();
         let expected = self.offered.len() as u16;
         assert_eq!(available, if self.features.packed { expected.min(1) } else { expected });
+        self.look_at_backlog(available);
         let taken = self.queue.take(&self.heap.window, &mut self.chain).unwrap();
         assert_eq!(taken, expected != 0);
-        let Some((id, buffers)) = self.offered.pop_front() else { return };
+        let Some((id, _, buffers)) = self.offered.pop_front() else { return };
         assert_eq!(self.chain.head().index(), id);
         self.taken.push(self.chain.head());
         for (spans, len, writable) in [
@@ -160,6 +163,21 @@ impl Run {
             assert_eq!(spans, expected);
             assert_eq!(u64::from(len), expected.iter().map(|span| span.len()).sum::<u64>());
         }
+    }
+
+    /// Known up to anywhere, it is found; up to further than it is, that is believed.
+    fn look_at_backlog(&self, available: u16) {
+        let backlog = |before| self.queue.backlog(available, before);
+        if !self.features.packed {
+            assert_eq!(backlog(7), available);
+            return;
+        }
+        let size = self.queue.size();
+        let all = self.offered.iter().map(|(_, places, _)| *places).sum::<u16>();
+        for before in [0, all / 2, all.saturating_sub(1), all] {
+            assert_eq!(backlog(before), all, "of {size}, known: {before}");
+        }
+        assert!(backlog(u16::MAX) <= size);
     }
 
     fn publish(&mut self, withhold: bool) {

@@ -17,6 +17,7 @@
 //! | `tap`, `packet` | networks of the host's |
 //! | `file` | reads and writes of files to and from shared memory |
 //! | `uring` | the same, and more, by io_uring |
+//! | `pinned` | memory that such a ring holds |
 //! | `spare` | rings of io_uring, which can do nothing else |
 //! | `lock` | QEMU's image locks |
 //! | `thread` | one that hears no signal |
@@ -30,6 +31,7 @@ mod lock;
 mod mapping;
 mod older;
 mod packet;
+mod pinned;
 mod shrunk;
 mod spare;
 mod tap;
@@ -45,6 +47,7 @@ pub use lock::{InUse, in_use, lock};
 pub use mapping::{GuestMemory, GuestRegion, MOST, Mapping};
 pub use older::wait_by_epoll;
 pub use packet::{FRAMES, Outgoing, Packets};
+pub use pinned::{Pinned, pinned_bytes};
 pub use shrunk::survive;
 pub use spare::stock_rings;
 pub use tap::tap;

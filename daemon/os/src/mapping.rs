@@ -2,6 +2,7 @@
 //! counts. What is given up becomes zeroes, which cost nothing until they are touched, and its
 //! addresses are used again for the next mapping of the same length.
 
+use crate::pinned::Pinned;
 use crate::shrunk::{SLOTS, Watch, zeroes};
 use crate::vfio::Shared;
 use rustix::fd::{AsFd, BorrowedFd};
@@ -184,6 +185,15 @@ pub struct GuestRegion {
     pub mapping: Arc<Mapping>,
     /// A device reaches it.
     pub shared: Option<Arc<Shared>>,
+    /// A ring of io_uring holds it.
+    pub pinned: Option<Arc<Pinned>>,
+}
+
+impl From<(u64, Mapping)> for GuestRegion {
+    /// At this guest-physical address, for this program alone.
+    fn from((guest, mapping): (u64, Mapping)) -> GuestRegion {
+        GuestRegion { guest, mapping: Arc::new(mapping), shared: None, pinned: None }
+    }
 }
 
 impl GuestRegion {

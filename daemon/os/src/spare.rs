@@ -2,8 +2,8 @@
 //! that may not make any more takes those that it made before.
 //!
 //! Guarantees: a ring takes [`OPERATIONS`], of files that are registered with it, and no other
-//! flag; of the calls that change it the one that exchanges its files. That is set before the ring
-//! is switched on, and the kernel changes it for nobody. So who gets hold of this program can't
+//! flag; of the calls that change it those that exchange its files and the memory that it holds.
+//! That is set before the ring is switched on, and the kernel changes it for nobody. So who gets hold of this program can't
 //! open files or reach networks by a ring, which the list of system calls doesn't see.
 //!
 //! A ring belongs to the thread that switches it on, and so does the stock.
@@ -19,10 +19,14 @@ use std::os::fd::RawFd;
 pub const ENTRIES: u32 = 256;
 /// Files that a ring may have.
 pub const FILES: u32 = 2;
+/// Pieces of memory that a ring may hold.
+pub const BUFFERS: u32 = 256;
 /// What rings can do.
-pub const OPERATIONS: [u8; 6] = [
+pub const OPERATIONS: [u8; 8] = [
     opcode::Read::CODE,
     opcode::Write::CODE,
+    opcode::ReadFixed::CODE,
+    opcode::WriteFixed::CODE,
     opcode::Readv::CODE,
     opcode::Writev::CODE,
     opcode::Fsync::CODE,
@@ -30,6 +34,8 @@ pub const OPERATIONS: [u8; 6] = [
 ];
 /// IORING_REGISTER_FILES_UPDATE.
 const UPDATE_FILES: u8 = 6;
+/// IORING_REGISTER_BUFFERS_UPDATE.
+pub const UPDATE_BUFFERS: u8 = 16;
 
 /// The stock.
 struct Stock {
@@ -95,10 +101,13 @@ fn make() -> io::Result<IoUring> {
     let ring = builder.build(ENTRIES)?;
     let submitter = ring.submitter();
     submitter.register_files_sparse(FILES)?;
+    // One that may hold none is a ring nevertheless.
+    let _ = submitter.register_buffers_sparse(BUFFERS);
     let fixed = Flags::FIXED_FILE.bits();
     let mut all: Vec<Restriction> = OPERATIONS.into_iter().map(Restriction::sqe_op).collect();
     all.extend([
         Restriction::register_op(UPDATE_FILES),
+        Restriction::register_op(UPDATE_BUFFERS),
         Restriction::sqe_flags_allowed(fixed),
         Restriction::sqe_flags_required(fixed),
     ]);

@@ -2,9 +2,8 @@
 use crate::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::Arc;
 
-fn memfd(len: u64) -> OwnedFd {
+pub(crate) fn memfd(len: u64) -> OwnedFd {
     let fd = memfd_create("test", MemfdFlags::CLOEXEC).expect("the system has memfd");
     ftruncate(&fd, len).expect("it grows");
     fd
@@ -115,14 +114,14 @@ fn files_are_read_and_written_across_spans() {
     assert_eq!(end, std::io::ErrorKind::UnexpectedEof);
 }
 
-fn temporary(len: u64) -> std::fs::File {
+pub(crate) fn temporary(len: u64) -> std::fs::File {
     let file = tempfile::tempfile().expect("a file");
     file.set_len(len).expect("it grows");
     file
 }
 
 /// Asks for these, and waits until all ended: the results, by the numbers from 0 on.
-fn run(ring: &mut Uring, tasks: &[Task<'_>]) -> Vec<std::io::Result<()>> {
+pub(crate) fn run(ring: &mut Uring, tasks: &[Task<'_>]) -> Vec<std::io::Result<()>> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     const LIMIT: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
     for (number, task) in tasks.iter().enumerate() {
@@ -236,7 +235,7 @@ fn addresses_are_used_again_whatever_the_lengths() {
 fn a_guest_has_no_more_than_two_tebibytes() {
     let region = |guest: u64| {
         let mapping = Mapping::of_file(memfd(1 << 40), 0, 1 << 40).expect("there are addresses");
-        GuestRegion { guest: guest << 40, mapping: Arc::new(mapping), shared: None }
+        GuestRegion::from((guest << 40, mapping))
     };
     assert!(GuestMemory::new(vec![region(0), region(1)]).is_ok());
     let more = GuestMemory::new(vec![region(0), region(1), region(2)]);

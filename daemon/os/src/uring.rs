@@ -2,8 +2,9 @@
 //!
 //! Tasks are collected, and handed to the kernel together by [`Uring::push`], one system call. What
 //! ended comes by [`Uring::take_ended`], with the number that it was given. Reads and writes that
-//! end short are gone on with. The ring belongs to the thread that makes it; as a descriptor it is
-//! readable when something ended.
+//! end short are gone on with. One whose bytes are of one piece in memory that the ring holds
+//! ([`Uring::pin`]) is done there. The ring belongs to the thread that makes it; as a descriptor it
+//! is readable when something ended.
 //!
 //! Guarantees: each task ends once. The kernel's copies of vectors are those of tasks that haven't
 //! ended, which stay where they are.
@@ -11,6 +12,8 @@
 //! Not guaranteed: that memory which was given up isn't accessed by tasks that haven't ended. Who
 //! gives it up waits until [`Uring::outstanding`] is 0.
 
+use crate::Mapping;
+use crate::pinned::{Buffers, Pinned};
 use crate::spare::{give_back, set_files, take};
 use io_uring::squeue::Entry;
 use io_uring::types::{Fixed, FsyncFlags};
@@ -19,6 +22,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::collections::VecDeque;
 use std::io;
 use std::mem::ManuallyDrop;
+use std::sync::Arc;
 use window::Span;
 
 /// IORING_ENTER_GETEVENTS: the kernel does what is left of ended tasks.
@@ -94,6 +98,8 @@ struct Job {
 /// A ring with a few files.
 pub struct Uring {
     ring: ManuallyDrop<IoUring>,
+    /// What it holds, if it ever was to.
+    buffers: Option<Buffers>,
     jobs: Vec<Job>,
     free: Vec<u32>,
     /// Tasks that ended without the kernel.
@@ -120,6 +126,7 @@ impl Uring {
         set_files(&ring, &descriptors)?;
         Ok(Uring {
             ring: ManuallyDrop::new(ring),
+            buffers: None,
             jobs: Vec::new(),
             free: Vec::new(),
             ended: VecDeque::new(),
@@ -127,6 +134,17 @@ impl Uring {
             files: files.len(),
             goes_on: false,
         })
+    }
+
+    /// Holds a mapping's pages for tasks there. Whoever frees pages of its file has later tasks go
+    /// astray: the caller knows that nobody does.
+    ///
+    /// # Errors
+    ///
+    /// The system's: with ENOMEM more would be locked than this program may. Tasks do without.
+    pub fn pin(&mut self, mapping: &Arc<Mapping>) -> io::Result<Pinned> {
+        let ring = self.ring.as_raw_fd();
+        self.buffers.get_or_insert_with(|| Buffers::new(ring)).pin(mapping)
     }
 
     /// Tasks that haven't come by [`Self::take_ended`].
@@ -179,10 +197,11 @@ impl Uring {
     /// Puts a job's next call into the ring.
     fn queue(&mut self, place: u32) {
         let Some(job) = self.jobs.get(place as usize) else { return };
-        let entry = job.entry().user_data(place.into());
+        let entry = job.entry(self.buffers.as_ref()).user_data(place.into());
         for _ in 0..2 {
             // SAFETY: what the entry points to are spans, which are mapped for good, and the job's
-            // vectors, which are neither moved nor changed until its completion is taken.
+            // vectors, which are neither moved nor changed until its completion is taken. A buffer
+            // is of the mapping that the span is of.
             if unsafe { self.ring.submission().push(&entry) }.is_ok() {
                 return;
             }
@@ -251,6 +270,7 @@ impl Uring {
 
 impl Drop for Uring {
     fn drop(&mut self) {
+        self.buffers.iter().for_each(Buffers::close);
         // SAFETY: the ring is taken once, here, and isn't touched after.
         let ring = unsafe { ManuallyDrop::take(&mut self.ring) };
         // With something under way the kernel still accesses memory for it, and it is no other's.
@@ -272,19 +292,33 @@ fn job_number(jobs: &[Job], place: u32) -> u64 {
 }
 
 impl Job {
-    fn entry(&self) -> Entry {
+    fn entry(&self, held: Option<&Buffers>) -> Entry {
         let file = Fixed(self.file);
         let rest = self.vectors.get(self.first..).unwrap_or_default();
         let flags = if self.durable { libc::RWF_DSYNC } else { 0 };
         match (self.kind, rest) {
             (Kind::Read, [one]) => {
-                let len = one.iov_len.min(MOST) as u32;
-                opcode::Read::new(file, one.iov_base.cast(), len).offset(self.offset).build()
+                let (at, len) = (one.iov_base.cast(), one.iov_len.min(MOST) as u32);
+                match held.and_then(|held| held.find(one.iov_base.addr(), len as usize)) {
+                    Some(held) => {
+                        let read = opcode::ReadFixed::new(file, at, len, held);
+                        read.offset(self.offset).build()
+                    }
+                    None => opcode::Read::new(file, at, len).offset(self.offset).build(),
+                }
             }
             (Kind::Write, [one]) => {
-                let len = one.iov_len.min(MOST) as u32;
-                let write = opcode::Write::new(file, one.iov_base.cast(), len);
-                write.offset(self.offset).rw_flags(flags).build()
+                let (at, len) = (one.iov_base.cast_const().cast(), one.iov_len.min(MOST) as u32);
+                match held.and_then(|held| held.find(one.iov_base.addr(), len as usize)) {
+                    Some(held) => {
+                        let write = opcode::WriteFixed::new(file, at, len, held);
+                        write.offset(self.offset).rw_flags(flags).build()
+                    }
+                    None => {
+                        let write = opcode::Write::new(file, at, len);
+                        write.offset(self.offset).rw_flags(flags).build()
+                    }
+                }
             }
             (Kind::Read, all) => {
                 let read = opcode::Readv::new(file, all.as_ptr(), all.len() as u32);

@@ -8,7 +8,7 @@ use blk::config::SERIAL_BYTES;
 use plan::parse_size;
 use std::path::Path;
 
-pub(super) const DISK: [&str; 20] = [
+pub(super) const DISK: [&str; 21] = [
     "file",
     "nbd",
     "tls",
@@ -24,6 +24,7 @@ pub(super) const DISK: [&str; 20] = [
     "read_only",
     "page_cache",
     "raw",
+    "pinned",
     "packed",
     "serial",
     "front_ends",
@@ -41,13 +42,14 @@ impl Table<'_, '_, '_> {
         serial.truncate(SERIAL_BYTES);
         let (mut front_ends, mut limits, mut packed) = (1, Limits::default(), false);
         let (mut uri, mut secret, mut silence) = (None, None, None);
-        let (mut cached, mut as_is) = (None, None);
+        let (mut cached, mut as_is, mut stays) = (None, None, None);
         let (mut first, mut bytes) = (None, None);
         for (key, field) in self.fields() {
             let size = || field.read("a size in quotes, such as \"1G\"", parse_size);
             let known = match key.get_ref().as_ref() {
                 "file" => field.path("web.img").map(|path| {
-                    backings.push(Backing::File { path, page_cache: false, raw: false })
+                    let (page_cache, raw, pinned) = (false, false, false);
+                    backings.push(Backing::File { path, page_cache, raw, pinned });
                 }),
                 "nbd" => {
                     let needed = "an address in quotes, such as \"nbd://server/export\"";
@@ -78,6 +80,7 @@ impl Table<'_, '_, '_> {
                 "read_only" => field.flag().map(|flag| read_only = flag),
                 "page_cache" => field.flag().map(|flag| cached = Some(flag)),
                 "raw" => field.flag().map(|flag| as_is = Some(flag)),
+                "pinned" => field.flag().map(|flag| stays = Some(flag)),
                 "packed" => field.flag().map(|flag| packed = flag),
                 "serial" => {
                     field.read("a text in quotes, such as \"disk1\"", text).map(|s| serial = s)
@@ -131,15 +134,18 @@ impl Table<'_, '_, '_> {
             _ => {}
         }
         match &mut backing {
-            Backing::File { page_cache, raw, .. } => {
-                (*page_cache, *raw) = (cached.unwrap_or(false), as_is.unwrap_or(false));
+            Backing::File { page_cache, raw, pinned, .. } => {
+                *page_cache = cached.unwrap_or(false);
+                *raw = as_is.unwrap_or(false);
+                *pinned = stays.unwrap_or(false);
             }
-            _ if cached.or(as_is).is_some() => {
-                let key = if cached.is_some() { "page_cache" } else { "raw" };
-                self.note(&format!("`{key}` is for `file` alone; leave it out"));
-                return None;
+            _ => {
+                let keys = [("page_cache", cached), ("raw", as_is), ("pinned", stays)];
+                if let Some((key, _)) = keys.iter().find(|(_, flag)| flag.is_some()) {
+                    self.note(&format!("`{key}` is for `file` alone; leave it out"));
+                    return None;
+                }
             }
-            _ => {}
         }
         if let Backing::File { path, .. } = &backing {
             self.file(path, read_only, taken);

@@ -68,6 +68,9 @@ pub enum Backing {
         /// It isn't refused for looking like another program's image.
         #[serde(default)]
         raw: bool,
+        /// A guest's memory stays where it is while it is connected, and is locked.
+        #[serde(default)]
+        pinned: bool,
     },
     Nbd(Server),
     Nvme(Nvme),

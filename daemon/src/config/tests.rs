@@ -42,7 +42,7 @@ fn a_file_is_read() {
     let [web, scratch, fast] = &plan.disks[..] else { panic!("three disks") };
     assert_eq!(
         web.backing,
-        Backing::File { path: "/etc/web.img".into(), page_cache: false, raw: false }
+        Backing::File { path: "/etc/web.img".into(), page_cache: false, raw: false, pinned: false }
     );
     assert_eq!(web.way, Way::Socket("/etc/web.sock".into()));
     let limits = Limits {

@@ -53,10 +53,10 @@ impl Connection {
         hands: &mut Hands<'_>,
     ) -> Result<()> {
         let seen = GuestMemory::new(regions.clone())?;
-        self.with_stopped(hands, |connection, device| match &device.kind {
+        self.with_stopped(hands, |connection, device| match &mut device.kind {
             Kind::Disk(disk) => {
-                // What goes is the controller's no more before it is given anything: all of both
-                // may be more than may be locked.
+                // What goes is locked no more before anything else is: all of both may be more
+                // than may be locked.
                 connection.memory = seen;
                 let regions = disk.store.share(regions).context("the guest's memory")?;
                 connection.memory = GuestMemory::new(regions)?;
@@ -74,13 +74,14 @@ impl Connection {
     pub(super) fn with_stopped(
         &mut self,
         hands: &mut Hands<'_>,
-        change: impl FnOnce(&mut Self, &Device) -> Result<()>,
+        change: impl FnOnce(&mut Self, &mut Device) -> Result<()>,
     ) -> Result<()> {
         let mut running = Vec::new();
         for ring in 0..self.count() {
             running.extend(self.stop(ring, hands)?.map(|state| (ring, state)));
         }
-        change(self, hands.rings.served.devices.get(self.device).context("the device is gone")?)?;
+        let device = hands.rings.served.devices.get_mut(self.device);
+        change(self, device.context("the device is gone")?)?;
         let mut running = running.into_iter();
         running.try_for_each(|(ring, state)| self.start_if_ready(ring, Some(state), hands))
     }

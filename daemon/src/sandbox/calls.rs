@@ -20,6 +20,8 @@ pub struct Needs {
     pub files: bool,
     /// One may come later, for which there are rings.
     pub stock: bool,
+    /// Guests' memory is pinned for one.
+    pub pins: bool,
     /// A disk is a file whose accesses are waited for.
     pub waits: bool,
     /// A disk is kept by an NBD server.
@@ -66,9 +68,9 @@ pub const GROUPS: &[Group] = &[
         when: |needs| needs.files || needs.stock,
     },
     Group {
-        title: "files that come later, by io_uring",
+        title: "files that come later or are `pinned`, by io_uring",
         calls: calls!(SYS_io_uring_register),
-        when: |needs| needs.stock,
+        when: |needs| needs.stock || needs.pins,
     },
     Group {
         title: "files, without io_uring",
@@ -160,6 +162,7 @@ mod tests {
             desks: yes,
             files: yes,
             stock: yes,
+            pins: yes,
             waits: false,
             servers: yes,
             tls: false,
@@ -172,10 +175,14 @@ mod tests {
         assert_eq!(count(Needs { tls: yes, ..all }), 31);
         assert_eq!(count(Needs { tls: yes, interfaces: yes, ..all }), 33);
         assert_eq!(count(Needs { tls: yes, interfaces: yes, controllers: yes, ..all }), 34);
-        assert_eq!(count(Needs { waits: true, files: false, stock: false, ..all }), 32);
+        assert_eq!(
+            count(Needs { waits: true, files: false, stock: false, pins: false, ..all }),
+            32
+        );
         assert_eq!(count(Needs { controllers: yes, ..Needs::default() }), 24);
         assert_eq!(count(Needs::default()), 23);
         assert_eq!(count(Needs { files: true, ..Needs::default() }), 24);
+        assert_eq!(count(Needs { files: true, pins: true, ..Needs::default() }), 25);
     }
 
     #[test]

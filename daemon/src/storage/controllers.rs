@@ -4,6 +4,7 @@
 //! sentence, with the command that mends it. It reaches its driver's memory and that of guests
 //! whose disks are on it, for as long as those have them. At the end it is shut down.
 
+use super::locked::{most, too_much};
 use super::nvme::{Driven, NvmeStore};
 use crate::clock::Clock;
 use crate::config::Nvme;
@@ -14,7 +15,6 @@ use plan::Size;
 use rustix::event::{Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::cell::RefCell;
 use std::fs;
 use std::io;
@@ -76,8 +76,6 @@ impl Store {
 struct Reach {
     name: String,
     domain: Domain,
-    /// Bytes that this program may lock, if that is bounded.
-    most: Option<u64>,
 }
 
 impl Reach {
@@ -88,17 +86,9 @@ impl Reach {
     fn refused(&self, bytes: u64, error: io::Error) -> Error {
         let name = &self.name;
         let errno = Errno::from_io_error(&error);
-        let all = self.domain.bytes() + bytes;
-        match self.most.filter(|most| errno == Some(Errno::NOMEM) && all > *most) {
-            Some(most) => {
-                let kib = all.div_ceil(1024);
-                Error::msg(format!(
-                    "{} of memory would be locked for {name}, and this program may lock {}: give \
-                     it more by LimitMEMLOCK={kib}K in its unit, or `ulimit -l {kib}`",
-                    Size(all),
-                    Size(most)
-                ))
-            }
+        let too_much = too_much(self.domain.bytes() + bytes, name);
+        match too_much.filter(|_| errno == Some(Errno::NOMEM)) {
+            Some(said) => Error::msg(said),
             None if errno == Some(Errno::FAULT) => Error::msg(format!(
                 "{name} can't reach memory in a file of this kind; memory-backend-memfd, or a file \
                  in /dev/shm, can be reached"
@@ -170,11 +160,12 @@ fn pause() {
 
 fn open(address: &str) -> Result<Opened> {
     let found = find(Path::new("/sys"), Path::new("/dev"), address)?;
-    let most = raise_locked();
+    // Before the first memory is.
+    most();
     let device = Device::open(found.container, found.group, address);
     let device = device.map_err(|no| refusal(no, address, &found.number))?;
     let (registers, domain) = device.enable()?;
-    let reach = Reach { name: address.to_owned(), domain, most };
+    let reach = Reach { name: address.to_owned(), domain };
     let memory = Arc::new(Mapping::anonymous(MEMORY).context("there is no memory left")?);
     let own = reach.share(&memory)?;
     let mut bar = Bar(registers);
@@ -188,13 +179,6 @@ fn open(address: &str) -> Result<Opened> {
     let driven = Driven::start(address, Clock::system(), make, cut_off, pause);
     let driven = driven.with_context(|| format!("{address} can't be used"))?;
     Ok(Opened { driven: Rc::new(RefCell::new(driven)), reach, _own: own })
-}
-
-/// Locks as much as the system lets this program lock: so many bytes, if that is bounded.
-fn raise_locked() -> Option<u64> {
-    let limit = getrlimit(Resource::Memlock);
-    let _ = setrlimit(Resource::Memlock, Rlimit { current: limit.maximum, ..limit });
-    getrlimit(Resource::Memlock).current
 }
 
 /// What opening a device takes.

@@ -10,10 +10,12 @@
 
 use super::MOST;
 use super::emptying::{Emptying, Step, Ways};
+use super::locked::too_much;
 use super::open::{Access, Opened, open, taken_over};
 use anyhow::{Context as _, Result, bail};
 use blk::{Completion, Failure, Operation, SECTOR, Submitted, Token};
-use daemon_os::{Mapping, Task, Uring, read_at, write_at};
+use daemon_os::{GuestRegion, Mapping, Task, Uring, pinned_bytes, read_at, write_at};
+use plan::Size;
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{FallocateFlags, fallocate, fdatasync};
 use rustix::io::{Errno, retry_on_intr};
@@ -21,6 +23,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::Path;
+use std::sync::Arc;
 use window::Span;
 
 /// The ring's files, by their places.
@@ -29,6 +32,9 @@ const DIRECT: usize = 1;
 
 /// Bytes of a page of the page cache.
 const PAGE: u64 = 4096;
+
+/// Bytes that count as locked besides: those of rings, of which most are spare.
+const RINGS: u64 = 4 << 20;
 
 /// Operations between two looks at the file's size.
 const LOOKS: u32 = 64;
@@ -48,6 +54,10 @@ pub struct FileStore {
     zeroes: Mapping,
     /// Operations until the file's size is looked at.
     unseen: u32,
+    /// Guests' memory is held by the ring, as far as it may be.
+    pins: bool,
+    /// That some may not be was said.
+    is_refused: bool,
 }
 
 impl FileStore {
@@ -130,7 +140,45 @@ impl FileStore {
             emptying: HashMap::new(),
             zeroes,
             unseen: LOOKS,
+            pins: false,
+            is_refused: false,
         })
+    }
+
+    /// Guests' memory is held by the ring from now on, or isn't.
+    pub fn set_pins(&mut self, pins: bool) {
+        self.pins = pins;
+    }
+
+    /// Is guests' memory held?
+    pub fn pins(&self) -> bool {
+        self.pins && self.ring.is_some()
+    }
+
+    /// Has the ring hold these regions, if it is to. The log says it once if some can't be: they
+    /// are served as without.
+    pub fn pin(&mut self, mut regions: Vec<GuestRegion>) -> Vec<GuestRegion> {
+        let Some(ring) = self.ring.as_mut().filter(|_| self.pins) else { return regions };
+        for region in regions.iter_mut().filter(|region| region.pinned.is_none()) {
+            match ring.pin(&region.mapping) {
+                Ok(pinned) => region.pinned = Some(Arc::new(pinned)),
+                Err(_) if self.is_refused => {}
+                Err(error) => {
+                    self.is_refused = true;
+                    let bytes = region.mapping.bytes();
+                    let too_much = too_much(pinned_bytes() + bytes + RINGS, &self.name)
+                        .filter(|_| error.raw_os_error() == Some(Errno::NOMEM.raw_os_error()));
+                    let why = too_much.unwrap_or_else(|| format!("the system says: {error}"));
+                    eprintln!(
+                        "exitless-io: {}: {} of a guest's memory isn't pinned, and is served as \
+                         without that: {why}",
+                        self.name,
+                        Size(bytes)
+                    );
+                }
+            }
+        }
+        regions
     }
 
     /// Bytes of a block, if it is a block device.

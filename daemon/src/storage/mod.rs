@@ -10,6 +10,7 @@
 //! | `emptying` | discards and write-zeroes, step by step |
 //! | `open`, `format` | how a file is opened: locks, direct I/O; images that aren't raw |
 //! | `nbd` | what an NBD server keeps; `reach`: how it is reached |
+//! | `locked` | how much memory may be locked, and what is said if that isn't enough |
 //! | `link`, `tls` | one connection to such a server |
 //! | `nvme`, `controllers` | a disk on an NVMe controller; how one is found and opened |
 
@@ -18,6 +19,7 @@ mod emptying;
 mod file;
 mod format;
 mod link;
+mod locked;
 mod nbd;
 mod nvme;
 #[cfg(test)]
@@ -30,6 +32,7 @@ mod tls;
 pub use self::nbd::{NbdStore, Reached, reached};
 pub use controllers::{Controllers, Store as NvmeDisk, found};
 pub use file::FileStore;
+pub use locked::most as may_lock;
 pub use open::{Access, Opened, looked_at, open};
 
 use crate::arrivals::Begun;
@@ -109,14 +112,16 @@ impl Store {
         let _ = poll(&mut Vec::from_iter(ended), Some(&limit));
     }
 
-    /// Lets the device that keeps the data reach these regions, if one does.
+    /// Lets the device that keeps the data reach these regions, if one does; or has the system hold
+    /// them, if that is wished for.
     ///
     /// # Errors
     ///
     /// In a sentence, if it can't.
-    pub fn share(&self, regions: Vec<GuestRegion>) -> Result<Vec<GuestRegion>> {
+    pub fn share(&mut self, regions: Vec<GuestRegion>) -> Result<Vec<GuestRegion>> {
         match self {
             Store::Nvme(nvme) => nvme.share(regions),
+            Store::File(file) => Ok(file.pin(regions)),
             _ => Ok(regions),
         }
     }

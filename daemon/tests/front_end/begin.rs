@@ -111,7 +111,7 @@ fn memory_that_isnt_shared_is_said() {
 /// What is for files alone.
 #[test]
 fn a_disk_in_memory_has_nothing_of_a_file() {
-    for option in ["--page-cache", "--raw"] {
+    for option in ["--page-cache", "--raw", "--pinned"] {
         let disk = ["disk", "--ram", "1M", option, "--socket", "/nowhere/a"];
         let output = Command::new(PROGRAM).args(disk).output().expect("it runs");
         let said = said(&output);

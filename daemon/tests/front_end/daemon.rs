@@ -113,6 +113,23 @@ impl Daemon {
         Daemon { folder, arguments: Vec::new(), child, log }
     }
 
+    /// A disk that is a file, in a program that may lock so many KiB, whoever starts it.
+    pub fn locking(kib: u32, more: &[&str]) -> Daemon {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [disk, socket] = ["disk", "socket"].map(|name| folder.path().join(name));
+        std::fs::write(&disk, vec![0; 1 << 20]).expect("it is written");
+        // Nobody but root has the right to go beyond the limit, or to give that right up.
+        let limit = format!(
+            "ulimit -l {kib}; test $(id -u) != 0 || set -- setpriv --bounding-set=-ipc_lock \"$@\"; \
+             exec \"$@\""
+        );
+        let mut command = Command::new("sh");
+        command.args(["-c", &limit, "sh", PROGRAM, "disk", "--file"]).arg(disk);
+        command.args(more).arg("--socket").arg(socket);
+        let (child, log) = begin(command);
+        Daemon { folder, arguments: Vec::new(), child, log }
+    }
+
     /// Serves what this text says, with its folder as the working directory, and nothing named from
     /// elsewhere.
     pub fn beside(text: &str) -> Daemon {

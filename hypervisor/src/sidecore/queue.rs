@@ -250,6 +250,23 @@ impl Look for Queues {
         }
     }
 
+    fn backlog(&mut self, place: usize, waiting: u16, before: u16) -> u16 {
+        let Some(queue) = self.all.get(place) else { return waiting };
+        match &queue.work {
+            // What is held back for a while is counted by its delay.
+            Work::Requests(server) if queue.delay.is_none() => server.backlog(waiting, before),
+            Work::Iommu(queue) => match &queue.ring {
+                Some(ring) => ring.backlog(waiting, before),
+                None => waiting,
+            },
+            Work::Frames(switch, port) => match self.switches.get(*switch) {
+                Some(on) => on.switch.backlog(*port, queue.index as u16, waiting, before),
+                None => waiting,
+            },
+            Work::Requests(_) | Work::Events => waiting,
+        }
+    }
+
     #[inline]
     fn has_more(&mut self, place: usize) -> bool {
         let known = self.all.get(place).is_some_and(|queue| match &queue.work {

@@ -26,7 +26,7 @@ impl Schedule {
     /// were. The round has those that wait; the first of them has its turn.
     pub(super) fn scan(&mut self, now: u64, look: &mut impl Look) -> Found {
         let begins = self.wait_begins();
-        let Schedule { queues, vms, settings, clock, worked, round, from, .. } = self;
+        let Schedule { queues, vms, settings, clock, worked, round, from, is_limited, .. } = self;
         let mut found = Found { first: None, kicked: None, delayed: false };
         let mut others = false;
         round.begin();
@@ -37,8 +37,8 @@ impl Schedule {
                 if queue.state != State::Polled {
                     continue;
                 }
-                let vm = &vms[queue.vm];
-                if vm.is_limited() && !vm.is_open(now) {
+                // Most have nothing: what they are of isn't looked at where nobody has limits.
+                if *is_limited && !vms[queue.vm].is_open(now) {
                     queue.is_held(now);
                     found.delayed |= queue.kicked.is_some();
                     others = true;
@@ -53,6 +53,7 @@ impl Schedule {
                     }
                     (queue.waits, queue.busy, queue.since) = (Some(begins), now, now);
                 }
+                let vm = &vms[queue.vm];
                 if vm.rests == *worked {
                     found.delayed |= queue.kicked.is_some();
                     others = true;

@@ -29,7 +29,7 @@ impl Schedule {
             let waiting = look.waiting(place);
             if waiting == 0 {
                 queue.backlog.0 = 0;
-            } else if self.is_stuck(place, waiting, now) {
+            } else if self.is_stuck(place, waiting, now, look) {
                 self.looked = place;
                 return true;
             }
@@ -43,7 +43,7 @@ impl Schedule {
 
     /// Has this queue, where so many chains wait, waited for long enough to have the turn?
     #[inline(never)]
-    fn is_stuck(&mut self, place: usize, waiting: u16, now: u64) -> bool {
+    fn is_stuck(&mut self, place: usize, waiting: u16, now: u64, look: &mut impl Look) -> bool {
         self.settle();
         let begins = self.wait_begins();
         if !self.may_be_served(place, now) || self.rests(place) {
@@ -60,8 +60,9 @@ impl Schedule {
         if queue.kicked.is_some_and(|then| elapsed(then, now) > work_stuck) {
             return true;
         }
-        if waiting != queue.backlog.0 {
-            queue.backlog = (waiting, now);
+        let backlog = look.backlog(place, waiting, queue.backlog.0);
+        if backlog != queue.backlog.0 {
+            queue.backlog = (backlog, now);
             return false;
         }
         elapsed(queue.backlog.1, now) >= queue_stuck

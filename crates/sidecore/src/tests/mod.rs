@@ -131,6 +131,48 @@ fn a_backlog_that_grows_is_left_to_grow() {
     }
 }
 
+/// Rings that say no more than whether something waits: what does is counted from where it ended.
+struct Vague(Rings, Vec<u16>);
+
+impl Look for Vague {
+    fn waiting(&mut self, queue: usize) -> u16 {
+        self.0.waiting(queue).min(1)
+    }
+
+    fn backlog(&mut self, queue: usize, waiting: u16, before: u16) -> u16 {
+        assert_eq!((waiting, before <= self.0.0[queue]), (1, true));
+        self.1.push(before);
+        self.0.0[queue]
+    }
+}
+
+/// As one of split rings, and no longer than that.
+#[test]
+fn a_backlog_is_left_to_grow_by_whatever_it_is_counted() {
+    let (mut s, rings) = begun(USUAL);
+    let mut rings = Vague(rings, Vec::new());
+    let mut now = 0;
+    for waiting in 1..20 {
+        (rings.0.0[2], now) = (waiting, now + USUAL.queue_stuck);
+        assert_eq!(s.served(0, piece(MIN, 1), now, &mut rings), Continue);
+    }
+    assert!(rings.1.is_sorted() && rings.1.len() > 1, "it was last seen so: {:?}", rings.1);
+    let pieces = (0..9).take_while(|_| {
+        now += USUAL.queue_stuck;
+        s.served(0, piece(MIN, 1), now, &mut rings) == Continue
+    });
+    assert!(pieces.count() <= 3);
+    assert_eq!(s.next(now, &mut rings), Turn::Serve(2));
+    // It begins anew after its turn.
+    rings.1.clear();
+    s.vms[2].charge(1 << 59, 0);
+    assert_eq!(s.served(2, piece(MIN, 1), now, &mut rings), Continue);
+    s.rest(2);
+    while s.next(now, &mut rings) != Turn::Serve(0) {}
+    while rings.1.is_empty() && s.served(0, piece(MIN, 1), now, &mut rings) == Continue {}
+    assert_eq!(rings.1.first(), Some(&0));
+}
+
 /// A guest can look sensitive to latency: it gains nothing beyond its share by that.
 #[test]
 fn a_backlog_of_a_vm_that_had_its_share_ends_no_turn() {

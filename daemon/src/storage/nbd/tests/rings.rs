@@ -14,7 +14,7 @@ use daemon_os::{GuestMemory, GuestRegion, Mapping};
 use std::cell::Cell;
 use std::io::Write as _;
 use std::rc::Rc;
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use tempfile::TempDir;
 use virtqueue::{Features, Layout, Queue, State};
 use window::Span;
@@ -37,10 +37,9 @@ fn ring(uri: &str, operations: usize) -> (Rings, GuestMemory, Span, usize) {
         gone: Counts::default(),
         unclosed: Unclosed::default(),
     });
-    let mapping = Arc::new(Mapping::anonymous(0x10000).expect("memory"));
+    let mapping = Mapping::anonymous(0x10000).expect("memory");
     let span = mapping.span().expect("all of it");
-    let memory =
-        GuestMemory::new(vec![GuestRegion { guest: 0, mapping, shared: None }]).expect("a region");
+    let memory = GuestMemory::new(vec![GuestRegion::from((0, mapping))]).expect("a region");
     // Header, data, status.
     let chain = [(0x3000_u64, 16_u32, 1_u16, 1_u16), (0x4000, 512, 3, 2), (0x5000, 1, 2, 0)];
     for request in 0..8_u16 {
