@@ -56,6 +56,28 @@ Exit status: 0 all VMs powered off or reset themselves for good; 1 wrong input;
 5 QEMU failed; 20 to 99 a VM wrote 0 to 79 to the debug-exit port (100: another value);
 124 time over; 130 stopped by you. Whatever ended it, the exits of each VM are shown.";
 
+/// The IOMMU of a machine that may have none.
+#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
+enum Unit {
+    /// AMD's; where the installed QEMU can't emulate it, a newer one is fetched
+    #[default]
+    AmdVi,
+    /// Intel's, which QEMU gives to CPUs of AMD, too
+    VtD,
+    /// The machine has none: no VM can have a device
+    None,
+}
+
+impl From<Unit> for Option<Iommu> {
+    fn from(unit: Unit) -> Self {
+        match unit {
+            Unit::AmdVi => Some(Iommu::AmdVi),
+            Unit::VtD => Some(Iommu::VtD),
+            Unit::None => None,
+        }
+    }
+}
+
 /// Run VMs on the emulated machine.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = crate::help::flow(EXAMPLES))]
@@ -123,7 +145,7 @@ pub struct Args {
     quiet: bool,
     /// The machine's IOMMU
     #[arg(long, value_enum, default_value_t)]
-    iommu: Iommu,
+    iommu: Unit,
     /// One more argument for QEMU; may be repeated
     #[arg(long = "qemu-arg", value_name = "ARG", allow_hyphen_values = true)]
     qemu_args: Vec<OsString>,
@@ -255,7 +277,7 @@ fn boot(args: &Args, plan: &Plan<File>, cx: &Context) -> Result<(Report, Ended)>
     let disks = paths.map(Disk::File).collect();
     let mut machine = Machine::booting(source.boot.clone(), source.memory, plan, disks)?;
     machine.connect(&args.nics, &args.forwards)?;
-    machine.iommu = Some(args.iommu);
+    machine.iommu = args.iommu.into();
     machine.extra = args.qemu_args.clone();
     let command = machine.command(cx)?;
 

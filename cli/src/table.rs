@@ -22,6 +22,18 @@ impl Table {
         let shown = |cell: S| Escaped(&cell.into()).to_string();
         self.rows.push(cells.into_iter().map(shown).collect());
     }
+
+    /// Without its last columns, as far as they have no room in lines of this width.
+    pub fn within(mut self, width: usize) -> Self {
+        let columns = |table: &Table| table.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let is_wide =
+            |table: &Table| table.to_string().lines().any(|line| line.chars().count() > width);
+        while columns(&self) > 1 && is_wide(&self) {
+            let most = columns(&self) - 1;
+            self.rows.iter_mut().for_each(|row| row.truncate(most));
+        }
+        self
+    }
 }
 
 fn is_number(cell: &str) -> bool {
@@ -104,5 +116,17 @@ mod tests {
     #[test]
     fn sizes_are_rounded() {
         assert_eq!([1, 5, 1536, 3 << 19].map(rounded), ["1 byte", "5 bytes", "1.5K", "1.5M"]);
+    }
+
+    #[test]
+    fn a_column_is_shown_whole_or_not_at_all() {
+        let table = || {
+            let mut table = Table::new(["VM", "limit", "rings"]);
+            table.row(["web", "0 %", "split"]);
+            table
+        };
+        assert_eq!(table().within(19).to_string(), table().to_string());
+        assert_eq!(table().within(18).to_string(), "  VM   limit\n  web    0 %\n");
+        assert_eq!(table().within(1).to_string(), "  VM\n  web\n");
     }
 }

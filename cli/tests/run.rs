@@ -327,3 +327,24 @@ fn what_is_typed_into_a_machine_that_ends_is_lost_and_no_more() {
     assert_eq!(end(run).0.code(), Some(0));
     assert_eq!(shown.len(), 16);
 }
+
+/// What QEMU is told of an IOMMU.
+#[test]
+fn a_machine_has_the_iommu_that_is_asked_for() {
+    let names: [(&[&str], Option<&str>); 3] = [
+        (&[], Some("amd-iommu")),
+        (&["--iommu", "vt-d"], Some("intel-iommu")),
+        (&["--iommu", "none"], None),
+    ];
+    for (arguments, name) in names {
+        let place = Place::new(&format!("printf '%s\\n' \"$@\" >told; {ALL_ENDED}"));
+        let [machine, vm] = started();
+        place.records("records", &[machine, vm, ended()]);
+        let (status, text) = end(place.run().args(arguments).spawn().unwrap());
+        assert_eq!(status.code(), Some(0), "{text}");
+        let told = fs::read_to_string(place.path("told")).unwrap();
+        let unit = told.lines().find(|line| line.contains("iommu"));
+        let unit = unit.map(|line| line.split(',').next().unwrap());
+        assert_eq!(unit, name, "{told}");
+    }
+}

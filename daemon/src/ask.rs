@@ -5,7 +5,7 @@ use crate::report::Report;
 use crate::show;
 use anyhow::{Context as _, Result, bail};
 use std::io::{BufRead as _, BufReader, ErrorKind, IsTerminal as _, Write as _};
-use std::os::unix::net::UnixStream;
+use std::os::unix::{fs::FileTypeExt as _, net::UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
@@ -13,25 +13,37 @@ use std::time::Duration;
 /// Whatever is to be done: that somebody is there is answered within so much time, by a daemon.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Connects to a daemon's control socket.
+///
+/// # Errors
+///
+/// If nobody listens there, with what would be right.
+pub fn connect(path: &Path) -> Result<UnixStream> {
+    let shown = path.display();
+    match UnixStream::connect(path) {
+        Ok(socket) => Ok(socket),
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+            if !path.metadata().is_ok_and(|there| there.file_type().is_socket()) {
+                bail!("{shown} is no socket; --control takes a daemon's control socket");
+            }
+            bail!("no daemon listens at {shown} any more")
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            bail!(
+                "no daemon listens at {shown}; --control takes what the daemon's io.toml has as \
+                 `control` in [host], or what it was started with as --control"
+            )
+        }
+        Err(error) => Err(error).with_context(|| format!("{shown} can't be reached")),
+    }
+}
+
 /// A daemon that answers.
 pub struct Daemon(BufReader<UnixStream>, PathBuf);
 
 impl Daemon {
     pub fn at(path: &Path) -> Result<Daemon> {
-        let shown = path.display();
-        let socket = match UnixStream::connect(path) {
-            Ok(socket) => socket,
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-                bail!("no daemon listens at {shown} any more")
-            }
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                bail!(
-                    "no daemon listens at {shown}; --control takes what the daemon's io.toml has as \
-                     `control` in [host], or what it was started with as --control"
-                )
-            }
-            Err(error) => return Err(error).with_context(|| format!("{shown} can't be reached")),
-        };
+        let socket = connect(path)?;
         socket.set_read_timeout(Some(PATIENCE))?;
         Ok(Daemon(BufReader::new(socket), path.to_owned()))
     }

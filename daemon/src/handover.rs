@@ -18,6 +18,7 @@
 //!
 //! [`settle`]: crate::settle
 
+use crate::ask;
 use crate::build;
 use crate::connection::Hands;
 use crate::control::{Answer, Request};
@@ -33,7 +34,6 @@ use crate::supervisor;
 use crate::uplink::Uplink;
 use anyhow::{Context as _, Result, bail};
 use rustix::fd::{AsFd as _, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 use vhost_user::Header;
@@ -194,8 +194,7 @@ fn write(home: &mut Home) -> Result<(Letter, Vec<OwnedFd>, Vec<usize>)> {
 pub fn take(control: &Path, no_sandbox: bool) -> Result<()> {
     let mut home = crate::home()?;
     let shown = control.display();
-    let socket = UnixStream::connect(control);
-    let socket = OwnedFd::from(socket.with_context(|| format!("{shown} can't be reached"))?);
+    let socket = OwnedFd::from(ask::connect(control)?);
     let mut passing = Passing::new(&socket, HURRY);
     // Whatever it says, it is one, and isn't stopped.
     passing.say(&(serde_json::to_string(&Request::List)? + "\n"))?;

@@ -76,10 +76,12 @@ fn every_mistake_has_its_line() {
     write("odd", &[0; 700]).expect("it is written");
     write("image", &[&b"QFI\xfb"[..], &[0; 4092]].concat()).expect("it is written");
     write("plain", b"x").expect("it is written");
+    write("empty", b"").expect("it is written");
     let long = "x".repeat(120);
     let text = [
         &disk("missing", "file = \"nope\"")[..],
         &disk("odd", "file = \"odd\""),
+        &disk("empty", "file = \"empty\""),
         &disk("image", "file = \"image\""),
         &disk("folder", "file = \".\""),
         &disk("server", "nbd = \"nbd+unix:///disk?socket=FOLDER/none\""),
@@ -98,18 +100,27 @@ fn every_mistake_has_its_line() {
     assert!(!is_right);
     let expected = [
         (2, "[disk.missing] file: ", "nope isn't there; `truncate -s 10G "),
-        (5, "[disk.odd] file: ", "has 700 bytes, which isn't a multiple of 512"),
-        (8, "[disk.image] file: ", "is a qcow2 image"),
-        (11, "[disk.folder] file: ", "is a directory"),
-        (14, "[disk.server] nbd: ", "can't be reached; start its server, or mend the address"),
-        (17, "[disk.nvme] nvme: ", "there is no PCI device ffff:1f:1f.7"),
-        (19, "[disk.big]: ", "1000T of memory can't be had for it; give it less"),
-        (24, "[disk.long] socket: ", " bytes, and 107 are the most"),
-        (27, "[disk.plain] socket: ", "plain is there already, and isn't a socket"),
-        (30, "[disk.nowhere] socket: ", "no is no folder; `mkdir -p "),
-        (34, "[uplink.lan]: ", "there is no TAP exitless-no; `ip tuntap add"),
-        (37, "[host] control: ", "no is no folder; `mkdir -p "),
-        (38, "[host] paths: ", "gone is no folder; make it, or leave it out"),
+        (
+            5,
+            "[disk.odd] file: ",
+            "has 700 bytes, which isn't a multiple of 512; `truncate -s %512 ",
+        ),
+        (
+            8,
+            "[disk.empty] file: ",
+            "has no bytes, and a disk needs 512 at least; `truncate -s 10G ",
+        ),
+        (11, "[disk.image] file: ", "is a qcow2 image"),
+        (14, "[disk.folder] file: ", "is a folder; a file or a block device is needed"),
+        (17, "[disk.server] nbd: ", "can't be reached; start its server, or mend the address"),
+        (20, "[disk.nvme] nvme: ", "there is no PCI device ffff:1f:1f.7"),
+        (22, "[disk.big]: ", "1000T of memory can't be had for it; give it less"),
+        (27, "[disk.long] socket: ", " bytes, and 107 are the most"),
+        (30, "[disk.plain] socket: ", "plain is there already, and isn't a socket"),
+        (33, "[disk.nowhere] socket: ", "no is no folder; `mkdir -p "),
+        (37, "[uplink.lan]: ", "there is no TAP exitless-no; `ip tuntap add"),
+        (40, "[host] control: ", "no is no folder; `mkdir -p "),
+        (41, "[host] paths: ", "gone is no folder; make it, or leave it out"),
     ];
     let all: Vec<_> = wrong.lines().collect();
     assert_eq!(all.len(), expected.len(), "{wrong}");
@@ -125,7 +136,7 @@ fn every_mistake_has_its_line() {
         !is_right && lines.is_empty() && wrong.contains("io.toml:2: [disk.a] file: "),
         "{wrong}"
     );
-    assert_eq!(names(folder.path()), ["image", "io.toml", "odd", "plain"]);
+    assert_eq!(names(folder.path()), ["empty", "image", "io.toml", "odd", "plain"]);
 }
 
 /// What the daemon has that runs with the file is in use by right; what another has is wrong.

@@ -16,6 +16,7 @@ mod front_end {
 use front_end::daemon::Daemon;
 use front_end::driver::{FrontEnd, IN, OUT};
 use std::os::unix::fs::FileExt as _;
+use std::os::unix::net::UnixListener;
 use std::process::Command;
 
 const MARK: [u8; 512] = [0xa5; 512];
@@ -160,4 +161,26 @@ fn failures_are_a_sentence() {
     let used = says(&["--null", "1M", "--socket", &daemon.socket()]);
     assert!(used.contains("is in use"), "{used}");
     assert!(says(&["--socket", &socket]).contains("required"));
+}
+
+/// Whatever a daemon is asked for, an upgrade too.
+#[test]
+fn a_daemon_that_is_not_there_is_said_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(path("file"), "x").expect("it is written");
+    drop(UnixListener::bind(path("gone")).expect("it is bound"));
+    for command in ["list", "top", "reload", "upgrade"] {
+        let says = |name: &str| {
+            let mut program = Command::new(env!("CARGO_BIN_EXE_exitless-io"));
+            let ran = program.args([command, "--control", &path(name)]).output().expect("it runs");
+            assert!(!ran.status.success(), "{command}");
+            String::from_utf8(ran.stderr).expect("it is text")
+        };
+        let nothing = format!("no daemon listens at {}; --control takes what ", path("nothing"));
+        assert!(says("nothing").contains(&nothing), "{command}: {}", says("nothing"));
+        let gone = format!("no daemon listens at {} any more", path("gone"));
+        assert!(says("gone").contains(&gone), "{command}: {}", says("gone"));
+        assert!(says("file").contains("file is no socket; --control takes "), "{command}");
+    }
 }

@@ -121,7 +121,7 @@ impl Screen {
         // The upper table has all its rows, or what the reasons leave when both can't have all.
         let upper = (vcpus + 1).min((area.height / 2).max(2));
         // Sidecores and their queues have what is left, but for some reasons.
-        let served = self.served();
+        let served = self.served(area.width.into());
         let left = area.height.saturating_sub(upper + 3 + LEAST_REASONS);
         let served_height = if left < 3 { 0 } else { left.min(served.len() as u16) };
         let heights = [1, upper, 1, served_height].map(Constraint::Length);
@@ -206,11 +206,12 @@ impl Screen {
     }
 
     /// The lines of sidecores and of the queues that they serve; none without them.
-    fn served(&self) -> Vec<String> {
+    fn served(&self, width: usize) -> Vec<String> {
         let sidecores = &self.rates.sidecores;
         let tables = [sidecores.cores_table(), sidecores.queues_table()];
         let lines = tables.into_iter().flatten().flat_map(|table| {
-            let lines: Vec<_> = table.to_string().lines().map(str::to_owned).collect();
+            let lines: Vec<_> =
+                table.within(width).to_string().lines().map(str::to_owned).collect();
             lines.into_iter().chain([String::new()])
         });
         lines.collect()

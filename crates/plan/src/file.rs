@@ -100,18 +100,24 @@ pub fn parse(file: &str, text: &str) -> Result<Plan<String>, Error> {
     read(file, text).map(|(plan, _)| plan)
 }
 
+/// Why a text is no TOML, and the byte where it isn't; other files of TOML say it alike.
+pub fn unreadable(text: &str, error: &toml::de::Error) -> (usize, Problem) {
+    let span = error.span().unwrap_or(0..0);
+    let problem = match (error.message(), text.get(span.clone())) {
+        ("duplicate key", Some(name)) => Problem::Twice(name.to_owned()),
+        (UNCLOSED_BASIC, _) => Problem::Unclosed('"'),
+        (UNCLOSED_LITERAL, _) => Problem::Unclosed('\''),
+        (message, _) => Problem::Toml(message.replace('\n', ", ")),
+    };
+    (span.start, problem)
+}
+
 /// The plan, and where the file says what.
 fn read(file: &str, text: &str) -> Result<(Plan<String>, Places), Error> {
     let reader = Reader { file, text };
     let root = DeTable::parse(text).map_err(|e| {
-        let span = e.span().unwrap_or(0..0);
-        let problem = match (e.message(), text.get(span.clone())) {
-            ("duplicate key", Some(name)) => Problem::Twice(name.to_owned()),
-            (UNCLOSED_BASIC, _) => Problem::Unclosed('"'),
-            (UNCLOSED_LITERAL, _) => Problem::Unclosed('\''),
-            (message, _) => Problem::Toml(message.replace('\n', ", ")),
-        };
-        reader.error(span.start, &Place::Plan, "", problem)
+        let (at, problem) = unreadable(text, &e);
+        reader.error(at, &Place::Plan, "", problem)
     })?;
     let mut plan = Plan::new(Vec::new());
     // Where each table and its keys are, for faults found when all is read.

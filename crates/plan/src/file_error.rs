@@ -37,7 +37,7 @@ pub enum Problem {
     )]
     Unclosed(char),
     /// A VM, a table or a key that is there already.
-    #[error("`{}` is given twice; each VM, table and key is given once", Shown(.0))]
+    #[error("`{}` is given twice; each table and key is given once", Shown(.0))]
     Twice(String),
     /// A key that means nothing.
     #[error("unknown key `{}`; {hint}", Shown(.found))]

@@ -145,11 +145,11 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
         ),
         (
             "[vm.a]\nkernel='k'\n[vm.a]\n",
-            "vm.toml:3: `a` is given twice; each VM, table and key is given once",
+            "vm.toml:3: `a` is given twice; each table and key is given once",
         ),
         (
             "[vm.a]\nkernel='k'\nkernel='j'\n",
-            "vm.toml:3: `kernel` is given twice; each VM, table and key is given once",
+            "vm.toml:3: `kernel` is given twice; each table and key is given once",
         ),
         (
             "[vm.a]\nkernel = \"k\nmemory = \"1G\"\n",

@@ -24,9 +24,8 @@ pub fn read(file: &Path, text: &str) -> Result<Plan, Vec<Wrong>> {
     match DeTable::parse(text) {
         Ok(root) => root_table(&reader, root.get_ref(), &mut plan),
         Err(error) => {
-            let at = error.span().map_or(0, |span| span.start);
-            let message = error.message().replace('\n', ", ");
-            reader.note(at, "", "", format!("not valid TOML: {message}"));
+            let (at, problem) = plan::file::unreadable(text, &error);
+            reader.note(at, "", "", problem.to_string());
         }
     }
     let wrong = by_line(reader.wrong.into_inner());

@@ -127,6 +127,10 @@ connect = \"n\"
     assert!(says(size)[0].starts_with("io.toml:1: [disk.a]: `offset` and `size` are for `nvme`"));
     assert!(says("[disk.\"a\\u001b\"]\nram = \"1M\"\nsocket = \"s\"")[0].contains("letters"));
     assert!(says("a = ")[0].starts_with("io.toml:1: not valid TOML"));
+    assert_eq!(
+        says("[disk.a]\nram = \"1M\"\n[disk.a]\nram = \"1M\"\n"),
+        ["io.toml:3: `a` is given twice; each table and key is given once"]
+    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! I/O where that goes.
 
 use crate::disk;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use blk::SECTOR;
 use daemon_os::{InUse, lock};
 use rustix::event::{Timespec, poll};
@@ -80,8 +80,12 @@ pub fn looked_at(path: &Path, access: Access, locks: bool) -> Result<u64> {
         // Without locks there is nothing to tell.
         in_use(path, daemon_os::in_use(&file, !access.read_only).ok().flatten())?;
     }
-    disk::fits(&shown.to_string(), size).with_context(|| {
-        format!("`truncate -s %{SECTOR} {shown}` would make it longer by the rest")
+    disk::fits(&shown.to_string(), size).map_err(|why| {
+        let (longer, what) = match size {
+            0 => ("10G".into(), "makes it 10 GiB long"),
+            _ => (format!("%{SECTOR}"), "makes it as much longer"),
+        };
+        anyhow!("{why}; `truncate -s {longer} {shown}` {what}")
     })?;
     Ok(size)
 }
@@ -96,7 +100,7 @@ fn known(path: &Path, opened: std::io::Result<File>, access: Access) -> Result<(
     };
     let kind = file.metadata().with_context(|| format!("{shown} says nothing of itself"))?;
     if kind.is_dir() {
-        bail!("{shown} is a directory");
+        bail!("{shown} is a folder; a file or a block device is needed");
     }
     if let Some(format) = super::format::of(&file).filter(|_| !access.raw) {
         bail!(
