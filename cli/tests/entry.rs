@@ -11,8 +11,12 @@ use std::{
 const USUAL: [&str; 10] =
     ["dirname", "env", "head", "mkdir", "mktemp", "readlink", "rm", "sed", "tail", "touch"];
 
-/// Runs it where nothing is but these programs, each a line of shell.
+/// Has it say its version where nothing is but these programs, each a line of shell.
 fn said(programs: &[(&str, &str)], target: &str) -> (Option<i32>, String) {
+    said_by("--version", programs, target)
+}
+
+fn said_by(command: &str, programs: &[(&str, &str)], target: &str) -> (Option<i32>, String) {
     let system = tempfile::tempdir().unwrap();
     for name in USUAL {
         let place = ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join(name));
@@ -25,10 +29,10 @@ fn said(programs: &[(&str, &str)], target: &str) -> (Option<i32>, String) {
         fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
     }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../exitless");
-    let mut command = Command::new("/bin/sh");
-    command.arg(script).arg("--version").env_clear().env("PATH", system.path());
-    command.env("HOME", system.path()).env("TMPDIR", system.path());
-    let output = command.env("CARGO_TARGET_DIR", target).output().unwrap();
+    let mut shell = Command::new("/bin/sh");
+    shell.arg(script).arg(command).env_clear().env("PATH", system.path());
+    shell.env("HOME", system.path()).env("TMPDIR", system.path());
+    let output = shell.env("CARGO_TARGET_DIR", target).output().unwrap();
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 
@@ -52,18 +56,38 @@ fn what_keeps_packages_away_is_shown() {
     assert!(text.contains("\nno mirror\nexitless: the package lists can't be updated"), "{text}");
 }
 
+/// What builds it, each without a word, and Rust's target.
+const BUILDERS: [(&str, &str); 5] = [
+    ("gcc", ""),
+    ("setpriv", ""),
+    ("cargo", ""),
+    ("rustc", "[ $1 = --version ] && echo rustc 1.95.0 || echo \"$HOME\""),
+    ("uname", "mkdir -p \"$HOME/lib/rustlib/x86_64-unknown-none\"; echo x86_64"),
+];
+
 /// As a checkout that can only be read.
 #[test]
 fn a_folder_that_takes_no_build_is_told_of() {
-    let there = [
-        ("gcc", ""),
-        ("setpriv", ""),
-        ("cargo", ""),
-        ("rustc", "[ $1 = --version ] && echo rustc 1.95.0 || echo \"$HOME\""),
-    ];
-    let bare = "mkdir -p \"$HOME/lib/rustlib/x86_64-unknown-none\"; echo x86_64";
-    let (status, text) = said(&[&there[..], &[("uname", bare)]].concat(), "/dev/null/target");
+    let (status, text) = said(&BUILDERS, "/dev/null/target");
     assert_eq!(status, Some(1));
     assert!(text.contains("nothing can be built in /dev/null/target"), "{text}");
     assert!(text.contains("CARGO_TARGET_DIR=FOLDER has it built elsewhere"), "{text}");
+}
+
+/// A linker that runs out of it dies of a bus error, and says nothing of the disk.
+#[test]
+fn a_disk_without_room_is_told_of_before_anything_is_built() {
+    let target = tempfile::tempdir().unwrap();
+    let place = target.path().to_str().unwrap();
+    for (command, needed) in [("--version", 500), ("fuzz", 2000)] {
+        let free = needed * 1024 - 1;
+        let df = format!("echo Filesystem; echo /dev/sda 9999999 1 {free} 99% /mount 7% /");
+        let programs = [&BUILDERS[..], &[("df", df.as_str())]].concat();
+        let (status, text) = said_by(command, &programs, place);
+        assert_eq!(status, Some(1));
+        assert!(text.contains(&format!("needs {needed} MiB")), "{text}");
+        assert!(text.contains(&format!("has {} MiB free", needed - 1)), "{text}");
+        assert!(text.contains("CARGO_TARGET_DIR=FOLDER"), "{text}");
+        assert!(!target.path().join("release/exitless").exists());
+    }
 }
