@@ -62,6 +62,8 @@ mod rings;
 #[cfg(test)]
 mod rings_counted;
 #[cfg(test)]
+mod rings_edge_tests;
+#[cfg(test)]
 mod rings_tests;
 mod sandbox;
 mod settle;

@@ -11,7 +11,7 @@ use blk::Server;
 use coalesce::Coalescer;
 use net::Switch;
 use rustix::fd::OwnedFd;
-use virtqueue::{DEFAULT_SIZE, Queue, Records};
+use virtqueue::{DEFAULT_SIZE, Edge, Queue, Records};
 use window::Window;
 
 /// Requests of a disk's ring that are in flight at a time.
@@ -130,6 +130,15 @@ impl Ring {
     fn frames(&self, port: Port, switches: &[Switch], now: u64) -> u16 {
         let switch = switches.get(port.switch);
         switch.map_or(0, |switch| switch.waiting(port.number, self.index, now))
+    }
+
+    /// Where a disk's ring ends, if nothing waits as long as it ends there.
+    #[inline]
+    pub fn edge(&self) -> Option<Edge> {
+        match &self.work {
+            Work::Requests(server) => server.edge(),
+            Work::Frames(_) => None,
+        }
     }
 
     /// How much waits, of which `waiting` do and `before` did when this was last asked: as

@@ -18,7 +18,7 @@ use coalesce::Coalescer;
 use net::{MAX_PORTS, PortNumber, Switch};
 use sidecore::{Look, Schedule, Settings};
 use slab::Slab;
-use virtqueue::{Queue, State};
+use virtqueue::{Edge, Queue, State};
 use window::Window;
 
 /// Elements of a ring.
@@ -45,6 +45,8 @@ pub struct Served {
     pub(super) ended: Vec<usize>,
     /// The last piece saw the end of its ring.
     pub(super) emptied: bool,
+    /// By places of rings: where a turn saw that nothing more waits. Most looks need no more.
+    pub(super) edges: Vec<Option<Edge>>,
     /// When it was last looked.
     pub(super) now: u64,
 }
@@ -93,9 +95,12 @@ pub struct Rings {
 }
 
 impl Look for Served {
-    #[inline]
+    #[inline(always)]
     fn waiting(&mut self, place: usize) -> u16 {
-        self.all.get(place).map_or(0, |ring| ring.waiting(&self.switches, self.now))
+        match self.edges.get(place) {
+            Some(Some(edge)) if edge.is_the_end() => 0,
+            _ => self.look_into(place),
+        }
     }
 
     fn backlog(&mut self, place: usize, waiting: u16, before: u16) -> u16 {
@@ -123,6 +128,19 @@ impl Served {
         matches!(work, Some(Work::Requests(server)) if server.has_offered())
     }
 
+    /// What waits in a ring of which the edge doesn't say it.
+    #[inline(never)]
+    fn look_into(&self, place: usize) -> u16 {
+        self.all.get(place).map_or(0, |ring| ring.waiting(&self.switches, self.now))
+    }
+
+    /// This ring starts or stops.
+    fn note_edge(&mut self, place: usize) {
+        if let Some(known) = self.edges.get_mut(place) {
+            *known = self.all.get(place).filter(|ring| ring.running).and_then(Ring::edge);
+        }
+    }
+
     /// The ring of this number at a switch's port, if it runs.
     pub fn at_port(&self, switch: usize, port: PortNumber, index: u16) -> Option<usize> {
         let places = self.ports.get(place_of(switch, port))?;
@@ -145,6 +163,7 @@ impl Rings {
                 asked: Vec::new(),
                 ended: Vec::new(),
                 emptied: false,
+                edges: Vec::new(),
                 now: 0,
             },
             controllers: Controllers::default(),
@@ -210,6 +229,8 @@ impl Rings {
         anyhow::ensure!(place <= usize::from(u16::MAX), "there are too many rings");
         let ring = Ring::new(device, &found.kind, index, connection, place);
         self.served.all.insert(ring);
+        let edges = &mut self.served.edges;
+        edges.resize(edges.len().max(place + 1), None);
         self.schedule.grow(place + 1, 0);
         Ok(place)
     }
@@ -283,6 +304,7 @@ impl Rings {
         // What an earlier life of this daemon published may not have been told.
         ring.tell();
         let (work, device) = (ring.has_turns(switches), ring.device);
+        self.served.note_edge(place);
         if work {
             self.schedule.poll(place, device, now);
         }
@@ -295,6 +317,7 @@ impl Rings {
         self.schedule.leave(place);
         let ring = self.served.all.get_mut(place).filter(|ring| ring.running)?;
         ring.running = false;
+        self.served.note_edge(place);
         if !self.drain(place) {
             self.abandon(place);
         }

@@ -23,7 +23,7 @@ const MILLISECOND: u64 = HERTZ / 1000;
 pub struct Guest {
     memory: GuestMemory,
     span: Span,
-    place: usize,
+    pub place: usize,
 }
 
 impl Guest {
@@ -57,7 +57,7 @@ impl Guest {
         guest
     }
 
-    fn start(&self, rings: &mut Rings, state: State) {
+    pub fn start(&self, rings: &mut Rings, state: State) {
         let layout = Layout { size: ELEMENTS, descriptors: 0, driver: AVAILABLE, device: USED };
         let window = *self.memory.window();
         let queue = Queue::new(&window, layout, Features::default(), state).expect("a queue");

@@ -184,8 +184,11 @@ impl Rings {
             }
         }
         let (now, held) = (self.served.now, self.schedule.take_held(place));
-        let Served { all, switches, .. } = &mut self.served;
+        let Served { all, switches, edges, .. } = &mut self.served;
         let Some(ring) = all.get_mut(place) else { return };
+        if let Some(known) = edges.get_mut(place) {
+            *known = if emptied { ring.edge() } else { None };
+        }
         if held != 0 {
             ring.counts.held += held;
             ring.counts.limited += 1;

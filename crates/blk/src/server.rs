@@ -5,7 +5,7 @@
 //! outstanding it is over: its status byte is stored, and its chain goes into the used ring. The
 //! caller publishes ([`Queue::publish`] by [`Server::queue`]) when its turns end, once for all.
 
-use virtqueue::{Chain, DEFAULT_SIZE, Head, Queue, Seen};
+use virtqueue::{Chain, DEFAULT_SIZE, Edge, Head, Queue, Seen};
 use window::{Span, Window};
 
 use crate::backend::{Backend, Completion, Submitted, Token};
@@ -132,6 +132,14 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
             return chains;
         }
         chains.saturating_add(self.open.is_some().into()).saturating_add(running.left())
+    }
+
+    /// Where its ring ends, if that is all that a turn could find more in: until a turn, or a stop,
+    /// nothing waits as long as it ends there.
+    #[inline]
+    pub fn edge(&self) -> Option<Edge> {
+        let running = self.running.as_ref()?;
+        if self.open.is_some() || running.has_left() { None } else { running.queue.edge() }
     }
 
     /// How much waits, of which `waiting` says the number as above: as [`Queue::backlog`], with

@@ -82,7 +82,7 @@ pub use queue::Queue;
 #[cfg(any(test, feature = "records"))]
 pub use recorded::{NotRecorded, RecordedQueue};
 pub use records::{BadRecords, Records};
-pub use split::SplitQueue;
+pub use split::{SplitQueue, edge::Edge};
 pub use state::{Features, Layout, Position, State};
 
 /// The largest size of any queue (2.6).

@@ -8,8 +8,8 @@ use crate::logged::{Log, LoggedQueue};
 #[cfg(any(test, feature = "records"))]
 use crate::recorded::RecordedQueue;
 use crate::{
-    Broken, Chain, DEFAULT_SIZE, Features, Head, Layout, LayoutError, PackedQueue, Position, Seen,
-    SplitQueue, State,
+    Broken, Chain, DEFAULT_SIZE, Edge, Features, Head, Layout, LayoutError, PackedQueue, Position,
+    Seen, SplitQueue, State,
 };
 use window::Window;
 
@@ -78,6 +78,16 @@ impl<const N: usize> Queue<N> {
             Queue::Recorded(queue) => queue.inner().available(),
             #[cfg(any(test, feature = "log"))]
             Queue::Logged(queue) => queue.inner().available(),
+        }
+    }
+
+    /// How far its chains were taken, for looks at it from elsewhere until one more is. Rings that
+    /// show that at one place have one: split ones without a log.
+    #[inline]
+    pub fn edge(&self) -> Option<Edge> {
+        match self {
+            Queue::Split(queue) => Some(queue.edge()),
+            _ => None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The split ring (2.7): a table of descriptors, the available ring, the used ring.
 //!
 //! Indices count on to 2^16; the ring's size is a power of two, so that the low bits are the place.
+pub mod edge;
 mod one;
 
 use crate::descriptor;

@@ -3,8 +3,9 @@
 //!
 //! Guarantees: a ring takes [`OPERATIONS`], of files that are registered with it, and no other
 //! flag; of the calls that change it those that exchange its files and the memory that it holds.
-//! That is set before the ring is switched on, and the kernel changes it for nobody. So who gets hold of this program can't
-//! open files or reach networks by a ring, which the list of system calls doesn't see.
+//! That is set before the ring is switched on, and the kernel changes it for nobody. So who gets
+//! hold of this program can't open files or reach networks by a ring, which the list of system
+//! calls doesn't see.
 //!
 //! A ring belongs to the thread that switches it on, and so does the stock.
 
