@@ -31,6 +31,7 @@ its one module. By hand, on the machine that `exitless run` would make (QEMU 10.
   qemu-system-x86_64 -machine q35 -cpu max -smp 2 -m 2G -nodefaults \\
       -display none -device amd-iommu,intremap=on,xtsup=on,dma-remap=on \\
       -serial stdio -kernel HYPERVISOR -initrd boot.plan
+HYPERVISOR is target/x86_64-unknown-none/image/hypervisor in the checkout, once a run has built it.
 What the serial line carries is framed: `exitless run` reads it, and `check --machine`.";
 
 /// Pack a plan and its kernels into a file that a machine boots from.

@@ -44,8 +44,14 @@ pub fn plan(file: &Path) -> Result<Plan<File>> {
     let beside = file.parent().unwrap_or(Path::new(""));
     let plan = plan::file::parse(&name, &text)?;
     images_fit(&plan, beside, &name, &text)?;
-    files(plan, beside).with_context(|| name)
+    files_at(plan, beside, &|place, key| match plan::file::line_of(&text, place, key) {
+        Some(line) => format!("{name}:{line}: {place} {key}"),
+        None => format!("{name}: {place} {key}"),
+    })
 }
+
+/// Says which key of which table of what file something is wrong with.
+type At<'a> = &'a dyn Fn(&plan::Place, &str) -> String;
 
 /// Whether each disk has room for its image, as far as there is one: with the line that names it.
 fn images_fit(plan: &Plan<String>, beside: &Path, name: &str, text: &str) -> Result<()> {
@@ -100,6 +106,11 @@ fn disks<F>(plan: &Plan<F>) -> impl Iterator<Item = (&Vm<F>, usize, &Disk<F>)> {
 /// Reads the files of a plan; relative paths start at `base`. Checks that each kernel
 /// is one that can be started in its VM's memory.
 pub fn files(plan: Plan<String>, base: &Path) -> Result<Plan<File>> {
+    files_at(plan, base, &|place, key| format!("{place} {key}"))
+}
+
+fn files_at(plan: Plan<String>, base: &Path, at: At) -> Result<Plan<File>> {
+    let of_vm = |vm: &str, key: &str| at(&plan::Place::Vm(vm.to_owned()), key);
     plan.check()?;
     let size = |vm: &Vm<String>| {
         let disk = vm.disks.iter().map(|disk| disk.size).max().unwrap_or(0);
@@ -113,7 +124,7 @@ pub fn files(plan: Plan<String>, base: &Path) -> Result<Plan<File>> {
             "disk" => (disk, "any disk of its VM"),
             _ => (memory, "its VM's memory"),
         };
-        let bytes = content(&path, key, most, limit).with_context(|| format!("[vm.{vm}] {key}"))?;
+        let bytes = content(&path, key, most, limit).with_context(|| of_vm(vm, key))?;
         anyhow::Ok(File { path, bytes })
     })?;
     for (vm, i, disk) in disks(&plan) {
@@ -121,19 +132,21 @@ pub fn files(plan: Plan<String>, base: &Path) -> Result<Plan<File>> {
             let bytes = image.bytes.len() as u64;
             if bytes > disk.size {
                 let long = too_long(&image.path, bytes, disk.size);
-                bail!("[vm.{}] disk{i} image: {long}", vm.name);
+                let place = plan::Place::Disk { vm: vm.name.clone(), index: i };
+                bail!("{}: {long}", at(&place, "image"));
             }
         }
     }
     for vm in &plan.vms {
         let format = format(vm).map_err(|error| {
-            let (name, kernel) = (&vm.name, vm.kernel.path.display());
+            let kernel = vm.kernel.path.display();
             let context = match (error.subject(), &vm.initrd) {
                 (Subject::Initrd, Some(initrd)) => {
-                    format!("[vm.{name}] initrd: {} can't be loaded", initrd.path.display())
+                    let at = of_vm(&vm.name, "initrd");
+                    format!("{at}: {} can't be loaded", initrd.path.display())
                 }
-                (Subject::CommandLine, _) => format!("[vm.{name}] cmdline"),
-                _ => format!("[vm.{name}] kernel: {kernel} can't be started"),
+                (Subject::CommandLine, _) => of_vm(&vm.name, "cmdline"),
+                _ => format!("{}: {kernel} can't be started", of_vm(&vm.name, "kernel")),
             };
             anyhow::Error::from(error).context(context)
         })?;
@@ -141,7 +154,7 @@ pub fn files(plan: Plan<String>, base: &Path) -> Result<Plan<File>> {
             let path = initrd.path.display().to_string();
             let head = &initrd.bytes[..initrd.bytes.len().min(HEAD)];
             if let Some(said) = mistaken::told(&path, head, Place::Initrd) {
-                bail!("[vm.{}] initrd: {path} can't be used: it {said}", vm.name);
+                bail!("{}: {path} can't be used: it {said}", of_vm(&vm.name, "initrd"));
             }
         }
     }
@@ -264,16 +277,21 @@ pub(crate) mod tests {
 
     #[test]
     fn files_that_serve_no_one_are_refused_by_name() {
-        assert_eq!(refusal("[vm.a]\nkernel='x'\n"), "vm.toml: [vm.a] kernel: `x` doesn't exist");
-        assert_eq!(refusal("[vm.a]\nkernel='.'\n"), "vm.toml: [vm.a] kernel: `.` is a folder");
-        assert_eq!(refusal("[vm.a]\nkernel='empty'\n"), "vm.toml: [vm.a] kernel: `empty` is empty");
+        let disk = "[vm.a]\nkernel='k'\ndisk={size='1M',image='x'}\n[host]\nsidecores=1\n";
+        assert_eq!(refusal(disk), "vm.toml:3: [vm.a] disk: `x` doesn't exist");
+        assert_eq!(refusal("[vm.a]\nkernel='x'\n"), "vm.toml:2: [vm.a] kernel: `x` doesn't exist");
+        assert_eq!(refusal("[vm.a]\nkernel='.'\n"), "vm.toml:2: [vm.a] kernel: `.` is a folder");
+        assert_eq!(
+            refusal("[vm.a]\nkernel='empty'\n"),
+            "vm.toml:2: [vm.a] kernel: `empty` is empty"
+        );
         assert_eq!(
             refusal("[vm.a]\nkernel='k'\ninitrd='empty'\n"),
-            "vm.toml: [vm.a] initrd: `empty` is empty"
+            "vm.toml:3: [vm.a] initrd: `empty` is empty"
         );
         assert!(
             refusal("[vm.a]\nkernel='junk'\n")
-                .starts_with("vm.toml: [vm.a] kernel: junk can't be started: ")
+                .starts_with("vm.toml:2: [vm.a] kernel: junk can't be started: ")
         );
         assert!(
             refusal("[vm.a]\nkernel=3\n").starts_with("vm.toml:2: [vm.a] kernel: this is a number")
@@ -327,15 +345,15 @@ pub(crate) mod tests {
         let unknown = loader::Error::UnknownFormat;
         assert_eq!(
             refusal_of_large("[vm.a]\nkernel='large'\nmemory='200G'\n", b"", LONG),
-            format!("vm.toml: [vm.a] kernel: large can't be started: {unknown}")
+            format!("vm.toml:2: [vm.a] kernel: large can't be started: {unknown}")
         );
         assert_eq!(
             refusal_of_large("[vm.a]\nkernel='large'\n", &tiny_kernel(), LONG),
-            "vm.toml: [vm.a] kernel: `large` has 107374182400 bytes, more than its VM's memory (1G)"
+            "vm.toml:2: [vm.a] kernel: `large` has 107374182400 bytes, more than its VM's memory (1G)"
         );
         assert_eq!(
             refusal_of_large("[vm.a]\nkernel='k'\ninitrd='large'\n", b"", LONG),
-            "vm.toml: [vm.a] initrd: `large` has 107374182400 bytes, more than its VM's memory (1G)"
+            "vm.toml:3: [vm.a] initrd: `large` has 107374182400 bytes, more than its VM's memory (1G)"
         );
         let dir = directory("");
         let long = fs::File::options().write(true).open(dir.path().join("vm.toml")).unwrap();
@@ -352,7 +370,7 @@ pub(crate) mod tests {
     fn an_initrd_that_fits_nowhere_is_named() {
         let plan = "[vm.a]\nkernel='k'\ninitrd='large'\nmemory='64M'\n";
         let error = refusal_of_large(plan, b"", 64 << 20);
-        let said = "vm.toml: [vm.a] initrd: large can't be loaded: the initrd of 67108864 bytes";
+        let said = "vm.toml:3: [vm.a] initrd: large can't be loaded: the initrd of 67108864 bytes";
         assert!(error.starts_with(said), "{error}");
     }
 
@@ -365,12 +383,12 @@ pub(crate) mod tests {
             format!("{error:#}").replace(&format!("{}/", dir.path().display()), "")
         };
         let said =
-            "vm.toml: [vm.a] kernel: vm.toml can't be started: it is a plan, and a kernel is";
+            "vm.toml:2: [vm.a] kernel: vm.toml can't be started: it is a plan, and a kernel is";
         assert!(told("vm.toml").starts_with(said), "{}", told("vm.toml"));
         fs::write(path("packed"), b"\x1F\x8B\x08 and so on").unwrap();
         assert!(told("packed").starts_with("packed is packed (gzip), and a plan (vm.toml) is"));
         fs::write(path("b.toml"), "[vm.a]\nkernel='packed'\n").unwrap();
-        let said = "b.toml: [vm.a] kernel: packed can't be started: it is packed (gzip)";
+        let said = "b.toml:2: [vm.a] kernel: packed can't be started: it is packed (gzip)";
         assert!(told("b.toml").starts_with(said), "{}", told("b.toml"));
         // A program's own sentence would be about its program headers.
         let own = std::env::current_exe().unwrap();

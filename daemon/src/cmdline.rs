@@ -80,8 +80,8 @@ pub enum Command {
     /// Serve what a file says, until ended.
     #[command(after_help = FILE)]
     Run(RunArguments),
-    /// Say what a file would lead to, and all that is wrong with it, and serve nothing. Fails if
-    /// something is wrong.
+    /// Check a file: say what would be served, and every mistake; serve nothing. Fails if there is
+    /// a mistake.
     Check {
         /// The file.
         #[arg(default_value = "io.toml")]

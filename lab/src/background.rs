@@ -60,16 +60,7 @@ pub fn beside<T>(
 fn run(job: &Job, stop: impl Fn() -> bool) -> Result<Ended> {
     let start = Instant::now();
     let mut output = tempfile::tempfile().context("no temporary file for a command's output")?;
-    let mut running = Running(spawn(&job.command, &output)?);
-    let status = loop {
-        if let Some(status) = running.0.try_wait()? {
-            break status;
-        }
-        if stop() {
-            bail!("stopped");
-        }
-        thread::sleep(TICK);
-    };
+    let status = Running(spawn(&job.command, &output)?).end(stop)?;
     let mut bytes = Vec::new();
     output.rewind()?;
     output.read_to_end(&mut bytes)?;
@@ -95,7 +86,22 @@ fn spawn(command: &Command, output: &File) -> Result<Child> {
 }
 
 /// A process with its group; dropped, all of it is ended.
-struct Running(Child);
+pub struct Running(pub Child);
+
+impl Running {
+    /// Waits for its end; fails, and ends all of it, when it is to stop before.
+    pub fn end(mut self, stop: impl Fn() -> bool) -> Result<ExitStatus> {
+        loop {
+            if let Some(status) = self.0.try_wait()? {
+                return Ok(status);
+            }
+            if stop() {
+                bail!("stopped");
+            }
+            thread::sleep(TICK);
+        }
+    }
+}
 
 impl Drop for Running {
     fn drop(&mut self) {

@@ -165,7 +165,7 @@ impl Steps<'_> {
         self.step("the Debian package", || {
             let mut package = Command::new(cx.root.join(PACKAGE));
             package.arg(server::packed(cx)?);
-            capture(package)
+            capture(package, || cx.interrupted())
         })
     }
 
@@ -213,7 +213,8 @@ impl Steps<'_> {
         cargo.env("RUSTFLAGS", "-D warnings");
         cargo.env("CARGO_TARGET_DIR", self.cx.target.join("fuzz/check"));
         cargo.env("CUSTOM_LIBFUZZER_PATH", "/nonexistent/libfuzzer.a");
-        self.step("the fuzz targets build", || capture(cargo))
+        let cx = self.cx;
+        self.step("the fuzz targets build", || capture(cargo, || cx.interrupted()))
     }
 
     fn bare_metal(&mut self) -> Result<()> {
@@ -286,7 +287,8 @@ impl Steps<'_> {
     fn mutants(&mut self) -> Result<()> {
         let mut own = Command::new(env::current_exe()?);
         own.args(["mutants", "--crates", "--sample", CHANGES]);
-        self.step("changes to the crates", || capture(own))
+        let cx = self.cx;
+        self.step("changes to the crates", || capture(own, || cx.interrupted()))
     }
 
     /// Nothing, where there is no Miri.
@@ -317,7 +319,8 @@ impl Steps<'_> {
         if self.quick {
             command.env("PROPTEST_CASES", "32");
         }
-        self.step(name, || capture(command))
+        let cx = self.cx;
+        self.step(name, || capture(command, || cx.interrupted()))
     }
 
     fn step(&mut self, name: &str, run: impl FnOnce() -> Result<Outcome>) -> Result<()> {

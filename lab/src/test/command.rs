@@ -3,9 +3,14 @@
 //!
 //! It knows the text that Rust's libtest prints. Where that isn't found, the output's end is shown.
 
+use crate::background::Running;
 use crate::summary::Summary;
 use anyhow::Result;
-use std::process::{Command, Stdio};
+use std::{
+    io::{Read as _, Seek as _},
+    os::unix::process::CommandExt as _,
+    process::{Command, Stdio},
+};
 
 /// How much of a failed step's output is shown, in lines.
 const SHOWN_LINES: usize = 60;
@@ -13,12 +18,20 @@ const SHOWN_LINES: usize = 60;
 /// How a step went: what to add to the summary, and all it printed.
 pub type Outcome = (Summary, String);
 
-/// Runs it to its end; standard output comes before standard error.
-pub fn capture(mut command: Command) -> Result<Outcome> {
-    let output = command.stdin(Stdio::null()).output()?;
-    let text = [output.stdout, output.stderr].map(|b| String::from_utf8_lossy(&b).into_owned());
-    let text = text.concat();
-    Ok((results(&text, output.status.success()), text))
+/// Runs it to its end; standard output comes before standard error. Told to stop, it fails, and
+/// ends all that the command started: who sends a signal to the tests alone reaches none of it.
+pub fn capture(mut command: Command, stop: impl Fn() -> bool) -> Result<Outcome> {
+    let mut outputs = [tempfile::tempfile()?, tempfile::tempfile()?];
+    command.stdin(Stdio::null()).process_group(0);
+    command.stdout(outputs[0].try_clone()?).stderr(outputs[1].try_clone()?);
+    let status = Running(command.spawn()?).end(stop)?;
+    let mut bytes = Vec::new();
+    for output in &mut outputs {
+        output.rewind()?;
+        output.read_to_end(&mut bytes)?;
+    }
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    Ok((results(&text, status.success()), text))
 }
 
 /// What a command that ran tests gave, by what it wrote and whether it ended well.
@@ -84,6 +97,13 @@ fn test_results(text: &str) -> Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::{
+        fs::File,
+        io::{BufRead as _, BufReader},
+        sync::atomic::{AtomicBool, Ordering},
+        thread,
+        time::{Duration, Instant},
+    };
 
     #[test]
     fn results_are_summed() {
@@ -102,7 +122,7 @@ test result: FAILED. 4 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out
         let run = |script: &str| {
             let mut command = Command::new("sh");
             command.args(["-c", script]);
-            capture(command).unwrap().0
+            capture(command, || false).unwrap().0
         };
         let counts = |summary: Summary| (summary.passed, summary.failed, summary.skipped);
         assert_eq!(counts(run("true")), (1, 0, 0));
@@ -110,6 +130,28 @@ test result: FAILED. 4 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out
         let line = "echo 'test result: ok. 3 passed; 0 failed; 0 ignored'";
         assert_eq!(counts(run(line)), (3, 0, 0));
         assert_eq!(counts(run(&format!("{line}; exit 1"))), (3, 1, 0));
+    }
+
+    /// The pipe's other end is closed when nobody of its group has it any more.
+    #[test]
+    fn one_that_is_stopped_leaves_nothing_running() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec >\"$0\"; echo begun; sleep 60 & wait"]).arg(&pipe);
+        let begun = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let heard = scope.spawn(|| {
+                let mut lines = BufReader::new(File::open(&pipe).unwrap()).lines();
+                assert_eq!(lines.next().unwrap().unwrap(), "begun");
+                begun.store(true, Ordering::Relaxed);
+                let (asked, more) = (Instant::now(), lines.next());
+                more.is_none() && asked.elapsed() < Duration::from_secs(30)
+            });
+            assert!(capture(command, || begun.load(Ordering::Relaxed)).is_err());
+            assert!(heard.join().unwrap());
+        });
     }
 
     /// Cargo's own lines come last, and hide it from who looks at the end.
