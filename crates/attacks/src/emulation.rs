@@ -27,6 +27,11 @@ pub const RINGS: &[Attack] = &[
         "a user's FXSAVE, CMPS and CMPXCHG8B on device registers, and jumps there",
         &[shown(Ioapic, 15)],
     ),
+    attack(
+        "shadows",
+        "a user's INT1, VMCALL and CPUID right behind MOV SS and STI, single-stepped",
+        &[],
+    ),
 ];
 
 pub const TRAPS: &[Attack] = &[

@@ -1,7 +1,9 @@
 //! Capability MSRs: read as the manual has them, each lack named, and controls that fit.
 
 use super::*;
-use crate::Controls;
+use crate::area::tests::Model;
+use crate::start::{self, Parts};
+use crate::{Area, Controls, field};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -51,6 +53,22 @@ fn a_usual_cpu_suffices_and_its_controls_are_allowed() {
     assert_eq!(made.pin & 0x29, pin::NMI | pin::VIRTUAL_NMIS, "interrupts don't exit");
     assert_eq!(made.primary & Controls::OPEN.primary, 0);
     assert_eq!(made.secondary & Controls::OFFERED, Controls::OFFERED & 0x055D_5FFF);
+}
+
+/// SGX's instructions, which no guest is shown, exit for all they can do.
+#[test]
+fn what_isnt_shown_exits_where_it_can() {
+    assert_eq!(Controls::fit(&capabilities()).unwrap().secondary & Controls::CLOSED, 0);
+    let mut with = registers();
+    with.insert(SECONDARY, registers()[&SECONDARY] | u64::from(Controls::CLOSED) << 32);
+    let c = read(&with);
+    let made = Controls::fit(&c).unwrap();
+    assert_eq!(made.secondary & Controls::CLOSED, Controls::CLOSED);
+    let parts =
+        Parts { nested_root: 0x1000, vpid: 1, ports: [0x2000; 2], msrs: 0, virtual_apic: 0 };
+    let mut area = Model::default();
+    start::set_up(&mut area, &c, &made, &parts);
+    assert_eq!(area.read(field::ENCLS_EXITING_BITMAP), u64::MAX);
 }
 
 #[test]

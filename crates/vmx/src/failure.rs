@@ -1,5 +1,7 @@
-//! What a VMX instruction that failed says (SDM vol. 3, 31.4).
+//! What a VMX instruction that failed says (SDM vol. 3, 31.4), and what a guest has that can't be
+//! entered.
 
+use crate::{Area, Field, field};
 use core::fmt;
 
 /// The number in the instruction-error field.
@@ -30,9 +32,52 @@ impl fmt::Display for Failure {
     }
 }
 
+/// What a guest has that the CPU doesn't enter for its state, for whoever looks for the rule that it
+/// breaks (SDM vol. 3, 27.3.1): the CPU names none. The model of an entry ([`crate::entry`]) does,
+/// given these.
+pub struct Refused<'a, A>(pub &'a A);
+
+const TOLD: [(&str, Field); 15] = [
+    ("qualification", field::QUALIFICATION),
+    ("CR0", field::GUEST_CR0),
+    ("CR3", field::GUEST_CR3),
+    ("CR4", field::GUEST_CR4),
+    ("EFER", field::GUEST_EFER),
+    ("RFLAGS", field::GUEST_RFLAGS),
+    ("RIP", field::GUEST_RIP),
+    ("CS", field::GUEST_CS_RIGHTS),
+    ("SS", field::GUEST_SS_RIGHTS),
+    ("TR", field::GUEST_TR_RIGHTS),
+    ("activity", field::GUEST_ACTIVITY),
+    ("blocking", field::GUEST_INTERRUPTIBILITY),
+    ("held back", field::GUEST_PENDING_DEBUG),
+    ("raised", field::ENTRY_INTERRUPTION),
+    ("entry controls", field::ENTRY_CONTROLS),
+];
+
+impl<A: Area> fmt::Display for Refused<'_, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the CPU doesn't enter a guest with")?;
+        TOLD.iter().try_for_each(|(name, field)| write!(f, " {name} {:#x}", self.0.read(*field)))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::area::tests::Model;
+
+    #[test]
+    fn a_refused_guest_is_told_by_its_fields() {
+        let mut area = Model::default();
+        for (value, (_, field)) in (0x10..).zip(TOLD) {
+            area.write(field, value);
+        }
+        let told = Refused(&area).to_string();
+        let values = (0x10..).zip(TOLD).map(|(n, (name, _))| format!("{name} {n:#x}"));
+        let values: Vec<_> = values.collect();
+        assert_eq!(told, format!("the CPU doesn't enter a guest with {}", values.join(" ")));
+    }
 
     #[test]
     fn each_has_words_of_its_own() {

@@ -32,7 +32,7 @@ pub use capabilities::{Capabilities, Fixed, Lack, Range};
 pub use controls::Controls;
 pub use events::{Delivered, Kind, debug_status, nmi_unblocked};
 pub use exits::{decode, is_msr_write};
-pub use failure::Failure;
+pub use failure::{Failure, Refused};
 pub use feature_control::{FeatureControl, Locked};
 pub use field::Field;
 pub use host::Host;

@@ -92,8 +92,11 @@ fn cr4_has_what_is_offered_and_machine_checks() {
     let mask = v.area.read(field::CR4_MASK);
     for bit in [13, 14, 12, 19, 23, 24, 25, 27, 28, 32] {
         assert!(mask >> bit & 1 != 0, "{bit}");
-        v.set_gpr(1, 0x20 | 1 << bit);
-        assert_eq!((v.exit(), v.cr4()), (Exit::Forbidden, 0x20), "{bit}");
+        // Without MCE beside it, and with.
+        for value in [0x20 | 1 << bit, 0x60 | 1 << bit] {
+            v.set_gpr(1, value);
+            assert_eq!((v.exit(), v.cr4()), (Exit::Forbidden, 0x20), "{bit}");
+        }
     }
     assert_eq!(mask & 0x77_0FFF, 0x40, "of what is offered MCE alone exits");
     assert_eq!(v.area.read(field::GUEST_CR4) & 0x2040, 0x2040);

@@ -209,6 +209,25 @@ fn an_nmi_waits_for_the_end_of_a_shadow_of_sti() {
     }
 }
 
+/// An IRET that faults, or whose stack isn't there, is executed again, with NMIs blocked as before.
+#[test]
+fn an_iret_that_exits_blocks_nmis_again() {
+    const VIOLATION: u32 = exits::reason::EPT_VIOLATION;
+    for (reason, info, qualification, blocked) in [
+        (exits::reason::EXCEPTION, 0x8000_1B0Du64, 0, BY_NMI),
+        (exits::reason::EXCEPTION, 0x8000_0B0D, 0, 0),
+        (VIOLATION, 0, 0x1181, BY_NMI),
+        (VIOLATION, 0, 0x181, 0),
+    ] {
+        let mut v = vcpu(LONG, false);
+        v.area.write(field::EXIT_REASON, reason.into());
+        v.area.write(field::EXIT_INTERRUPTION, info);
+        v.area.write(field::QUALIFICATION, qualification);
+        v.exit();
+        assert_eq!(v.area.read(field::GUEST_INTERRUPTIBILITY), blocked, "{reason} {info:#x}");
+    }
+}
+
 /// An interrupt wakes the guest, and the fault that its delivery leads to doesn't.
 #[test]
 fn an_exception_is_raised_in_who_is_awake() {

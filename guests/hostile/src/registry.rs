@@ -104,6 +104,7 @@ pub const ALL: &[((&str, &str), Doing)] = &[
     (("rings", "accesses"), rings::accesses),
     (("rings", "read-only"), rings::read_only),
     (("rings", "unemulated"), rings::unemulated),
+    (("rings", "shadows"), rings::shadows),
     (("traps", "steps"), traps::steps),
     (("traps", "late"), traps::late_traps),
     (("traps", "gateless"), traps::gateless),

@@ -145,6 +145,11 @@ fn prepare() {
 
 /// Executes an instruction in a ring with this I/O privilege; whether it was refused.
 fn refused(ring: u64, privilege: u64, code: &[u8], registers: &[u64; 5]) -> bool {
+    leads_back(ring, privilege << 12, code, registers)
+}
+
+/// The same with these flags, for whatever raises an exception.
+fn leads_back(ring: u64, flags: u64, code: &[u8], registers: &[u64; 5]) -> bool {
     let mut bytes = [0x90; 24];
     bytes[..code.len()].copy_from_slice(code);
     bytes[16..20].copy_from_slice(&[0xCD, BACK, 0xEB, 0xFE]);
@@ -152,7 +157,7 @@ fn refused(ring: u64, privilege: u64, code: &[u8], registers: &[u64; 5]) -> bool
         to.store(u64::from_le_bytes(word.try_into().unwrap_or_default()), SeqCst);
     }
     let [cs, ss] = selectors(ring);
-    let frame = [users(0), cs, 2 | privilege << 12, users(2) - 16, ss];
+    let frame = [users(0), cs, 2 | flags, users(2) - 16, ss];
     // SAFETY: what is executed is the point; everything it can raise leads back, on this stack.
     unsafe { ring_attempt(&frame, registers) == 1 }
 }
@@ -323,6 +328,34 @@ pub fn unemulated(test: &str, _: &Boot) {
     }
     idt::load();
     check!(test, wrong == 0, "{wrong} of a user's instructions weren't refused");
+}
+
+/// What a user executes step by step, from a stack segment that is loaded with EAX on.
+const STEPPED: [&[u8]; 6] = [
+    &[0x8E, 0xD0, 0xF1],             // MOV SS, EAX; INT1
+    &[0x8E, 0xD0, 0x8E, 0xD0, 0xF1], // twice
+    &[0x8E, 0xD0, 0x0F, 0x01, 0xC1], // VMCALL behind it
+    &[0x8E, 0xD0, 0x0F, 0xA2],       // CPUID behind it
+    &[0x8E, 0xD0, 0xCC],             // INT3 behind it
+    &[0xFB, 0x0F, 0xA2],             // STI, CPUID
+];
+
+/// Exits in the shadow of MOV SS or STI while a user single-steps: the CPU mustn't be entered again
+/// as they leave it (XSA-308).
+pub fn shadows(test: &str, _: &Boot) {
+    const TF: u64 = 1 << 8;
+    const ALL_PORTS: u64 = 3 << 12;
+    load_task(below());
+    prepare();
+    let mut wrong = 0;
+    for ring in 1..=RINGS {
+        let [_, ss] = selectors(ring);
+        for code in STEPPED.into_iter().cycle().take(120) {
+            wrong += u32::from(!leads_back(ring, TF | ALL_PORTS, code, &[ss, 0, 0, 0, 0]));
+        }
+    }
+    idt::load();
+    check!(test, wrong == 0, "{wrong} of them raised nothing");
 }
 
 /// A place for another stack, on the one in use.

@@ -2,7 +2,7 @@
 
 use crate::cpu::msr;
 use core::arch::asm;
-use vmx::{Area, Capabilities, Failure, FeatureControl, Field, field};
+use vmx::{Area, Capabilities, Failure, FeatureControl, Field, Refused, field};
 use x86_64::registers::control::{Cr4, Cr4Flags};
 
 /// This core's current control structure.
@@ -90,6 +90,12 @@ pub fn make_current(region: u64) {
 #[cold]
 pub fn failed() -> ! {
     panic!("{}", Failure(Current.read(field::INSTRUCTION_ERROR) as u32));
+}
+
+/// The guest's state is the reason: its VM ends, and what it has is told.
+#[cold]
+pub fn tell_of_refusal() {
+    crate::memory::while_reporting(|| log::error!("{}", Refused(&Current)));
 }
 
 /// INVEPT and INVVPID of a single context.

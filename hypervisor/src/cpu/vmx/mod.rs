@@ -163,6 +163,8 @@ impl VirtualCpu for VmxCpu {
         let exit = self.vcpu.exit();
         if exit == Exit::Nmi {
             self.handle_nmi();
+        } else if exit == Exit::InvalidState {
+            current::tell_of_refusal();
         } else if Vcpu::<Current>::is_debug(exit) {
             kept::set_dr6(self.vcpu.take_debug_status(kept::dr6()));
         }
