@@ -2,9 +2,10 @@
 //!
 //! Guarantees: a look brings a bounded number of frames, and no frame is waited for; one that goes
 //! to many ports ends a look of a TAP early. Frames that the way out doesn't take are dropped, as
-//! by a wire. What an interface reports is said once a second. Both ways they have virtio headers: what a
-//! guest leaves to be done, checksums and TCP's segments, the host does, and the other way round;
-//! the switch has checked what a guest asks for, checks what comes, and does what a guest can't.
+//! by a wire. What an interface reports is said once a second. Both ways they have virtio headers:
+//! what a guest leaves to be done, checksums and TCP's segments, the host does, and the other way
+//! round; the switch has checked what a guest asks for, checks what comes, and does what a guest
+//! can't.
 
 use crate::clock::HERTZ;
 use crate::config::{self, Out};

@@ -1,8 +1,8 @@
 //! Addresses that were learned at ports of any address: where each was seen last (802.1Q, 8.8).
 //!
 //! The table has a fixed size. An address has its place in one set of it, which anybody can work
-//! out: so a port that makes up addresses can fill a set that it chooses. What isn't learned goes to
-//! all ports of any address, the one that made them up among them.
+//! out: so a port that makes up addresses can fill a set that it chooses. What isn't learned goes
+//! to all ports of any address, the one that made them up among them.
 //!
 //! Guarantees: no port has more than half of all places. In a full set a port with two places less
 //! than another gets one of that one's; so up to [`WAYS`] ports have a place in each, and who makes

@@ -276,6 +276,21 @@ fn no_port_keeps_others_from_being_learned() {
 }
 
 #[test]
+fn a_port_with_its_fill_goes_on_in_its_own_places() {
+    let is_in_set = |mac: &Mac| place(*mac, 0) == place(MAC, 0);
+    let in_set: Vec<Mac> = (0..).map(station).filter(is_in_set).take(WAYS + 1).collect();
+    let mut table = Table::new(100);
+    in_set[..5].iter().for_each(|mac| table.learn(*mac, 0, 2, 5));
+    in_set[5..WAYS].iter().for_each(|mac| table.learn(*mac, 0, 1, 5));
+    let others = (0..8000).map(station).filter(|mac| !is_in_set(mac));
+    others.for_each(|mac| table.learn(mac, 0, 1, 6));
+    assert_eq!(512, table.count(1));
+    table.learn(in_set[WAYS], 0, 1, 7);
+    assert_eq!((Some(1), 512), (table.find(in_set[WAYS], 0, 7), table.count(1)));
+    assert!(in_set[..5].iter().all(|mac| table.find(*mac, 0, 7) == Some(2)));
+}
+
+#[test]
 fn an_address_is_at_one_port_of_each_vlan() {
     let mut table = Table::new(100);
     table.learn(MAC, 1, 1, 0);

@@ -71,6 +71,14 @@ fn long_packets_of_udp_come_in_with_headers() {
         }
         wire.lan.received(0);
     }
+    // UDP has no CWR.
+    let ecn =
+        Header { flags: NEEDS_CSUM, gso_type: GSO_UDP | 0x80, gso_size: 9, ..Header::default() };
+    let ecn = Header { csum_start: 34, csum_offset: 6, ..ecn };
+    let mut bytes = Vec::new();
+    let builder = PacketBuilder::ethernet2(FAR.0, mac(1).0).ipv4([1; 4], [2; 4], 9).udp(1, 2);
+    builder.write(&mut bytes, &[0; 99]).unwrap();
+    assert_eq!(1, wire.arrives(&[&ecn.bytes()[..], &bytes].concat()).dropped);
     // No guest may.
     let wrong = wire.lan.statistics(0).bad_header;
     let header = Header { flags: NEEDS_CSUM, gso_type: GSO_UDP, gso_size: 9, ..Header::default() };

@@ -260,6 +260,18 @@ fn segments_too_short_for_a_controller_are_cut_here() {
     let ecn = Header { gso_type: GSO_TCPV4 | 0x80, gso_size: 1460, ..header };
     wire.lan.pass(0, ecn, &bytes);
     assert_eq!(wire.out().len(), 60000usize.div_ceil(1460), "and those with CWR");
+    assert_eq!(wire.last, Some((Task::Nothing, 14)));
+}
+
+/// A frame that ends where its last place would, but for its header, has another one.
+#[test]
+fn frames_that_fill_their_places_leave_whole() {
+    let mut wire = Wire::finished(&[0], Finish::ByHeader);
+    let (header, bytes, _) = long(1460);
+    let bytes = &bytes[..4096];
+    wire.lan.pass(0, header, bytes);
+    wire.lan.pass(0, header, bytes);
+    assert_eq!(wire.out(), [bytes, bytes]);
 }
 
 #[test]

@@ -22,8 +22,8 @@ const HOP_BY_HOP: u8 = 0;
 const DESTINATION_OPTIONS: u8 = 60;
 /// The most extension headers that are looked at.
 const EXTENSIONS: usize = 4;
-/// The least bytes of data of a segment: Linux' smallest MSS, 48, less 40 of TCP's options, which is
-/// its TCP_MIN_GSO_SIZE. Below that whoever cuts a frame would make ten thousands of it.
+/// The least bytes of data of a segment: Linux' smallest MSS, 48, less 40 of TCP's options, its
+/// TCP_MIN_GSO_SIZE. Below that whoever cuts a frame would make ten thousands of it.
 pub const LEAST_SEGMENT: u16 = 8;
 /// Where the checksums of TCP and UDP are in their headers.
 const TCP_CHECKSUM: u16 = 16;

@@ -74,8 +74,8 @@ fn look_at_touched(lan: &mut Lan) {
     }
 }
 
-/// What leaves asks for nothing that isn't in the frame: a controller, or the host's kernel, goes by
-/// it.
+/// What leaves asks for nothing that isn't in the frame: a controller, or the host's kernel, goes
+/// by it.
 fn look_at_leaving(lan: &mut Lan, wire: PortNumber, finish: Finish) {
     while let Some(Leaving { parts, ethernet, task, header, .. }) = lan.switch.leaving(wire) {
         let len = parts.iter().map(|part| part.len()).sum::<u64>();
