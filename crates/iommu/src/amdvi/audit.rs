@@ -132,10 +132,13 @@ impl Outline {
             let (low, high) = interrupts;
             return Err(Finding::Interrupts { device, low, high });
         }
-        let Some(domain) = device::domain(dma) else { return Ok(()) };
-        if device::translated(domain) != dma {
-            return Err(Finding::Context { device, low: dma.0, high: dma.1 });
+        if dma == self.devices.denied() {
+            return Ok(());
         }
+        let named = device::domain(dma).filter(|domain| device::translated(*domain) == dma);
+        let Some(domain) = named else {
+            return Err(Finding::Context { device, low: dma.0, high: dma.1 });
+        };
         match self.aliases.devices(id).any(|device| allowed(device, domain)) {
             true => Ok(()),
             false => Err(Finding::Domain { device, domain }),

@@ -19,8 +19,11 @@ const FRAME: u64 = 0x000F_FFFF_FFFF_F000;
 const VALID: u64 = 1 << 0;
 /// TV: what it says about translation counts.
 const TRANSLATION_VALID: u64 = 1 << 1;
-/// Mode: levels of the page tables; 0: none, DMA passes as IR and IW say.
+/// Mode: levels of the page tables; 0: none, DMA passes as IR and IW say. QEMU's unit (10.2 to
+/// 11.1) lets it pass whatever they say.
 const MODE: u32 = 9;
+/// Levels of the empty tables; every unit knows so many.
+const LEVELS: u64 = 4;
 /// IR, IW: DMA reads and writes are allowed, as far as the page tables say.
 const READ_WRITE: u64 = 0b11 << 61;
 
@@ -33,10 +36,13 @@ const FORWARD: u64 = 0b01 << 60;
 /// IntCtl: they are remapped by the table.
 const REMAP: u64 = 0b10 << 60;
 
-/// The low half of a device without a domain: no page tables (mode 0), and neither IR nor IW. In
-/// the rest of it, EX = 0 leaves the exclusion range without effect, SysMgt = 00 blocks system
-/// management messages, IoCtl = 00 port I/O, and I = 0 the device's own TLB.
-pub const DENIED: (u64, u64) = (VALID | TRANSLATION_VALID, 0);
+/// The low half of a device without a domain: tables that are `empty`, a frame of zeroes, and
+/// neither IR nor IW. In the rest of it, EX = 0 leaves the exclusion range without effect,
+/// SysMgt = 00 blocks system management messages, IoCtl = 00 port I/O, and I = 0 the device's own
+/// TLB.
+fn denied(empty: u64) -> (u64, u64) {
+    (empty & FRAME | VALID | TRANSLATION_VALID | LEVELS << MODE, 0)
+}
 
 /// The high half of a device without an interrupt table. INIT, ExtInt, NMI, LINT0 and LINT1 are
 /// blocked in any case; fixed and arbitrated interrupts too (IntCtl = 00) where interrupts are
@@ -54,12 +60,12 @@ pub fn translated(to: Domain) -> (u64, u64) {
     (to.root & FRAME | VALID | TRANSLATION_VALID | mode | READ_WRITE, u64::from(to.id.0))
 }
 
-/// The domain that a low half names, unless it denies. Sense it makes only for what
-/// [`translated`] gives.
+/// The domain that a low half names, unless it denies: with neither IR nor IW, and with tables.
+/// Sense it makes only for what [`translated`] gives.
 pub fn domain((low, high): (u64, u64)) -> Option<Domain> {
     let levels = (low >> MODE & 7) as u8;
     let to = Domain { id: DomainId(high as u16), root: low & FRAME, levels };
-    ((low, high) != DENIED).then_some(to)
+    (low & READ_WRITE != 0 || levels == 0).then_some(to)
 }
 
 /// The high half of a device with the table of 256 interrupt entries at `table`.
@@ -71,14 +77,22 @@ pub fn remapped(table: u64) -> (u64, u64) {
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceTable {
     base: u64,
+    /// A frame of zeroes: page tables that lead nowhere.
+    empty: u64,
 }
 
 impl DeviceTable {
     /// One that denies everything.
     pub fn new<M: Memory>(tables: &mut Tables<M>, remapping: Remapping) -> Result<Self, Error> {
-        let (interrupts, rest) = silent(remapping);
-        let entry = [DENIED.0, DENIED.1, interrupts, rest];
-        Ok(DeviceTable { base: tables.allocate_filled(FRAMES, &entry)? })
+        let empty = tables.allocate(1)?;
+        let ((low, high), (interrupts, rest)) = (denied(empty), silent(remapping));
+        let base = tables.allocate_filled(FRAMES, &[low, high, interrupts, rest])?;
+        Ok(DeviceTable { base, empty })
+    }
+
+    /// The low half of a device without a domain: its DMA is blocked.
+    pub fn denied(&self) -> (u64, u64) {
+        denied(self.empty)
     }
 
     /// Address and size, as the register wants them.

@@ -117,7 +117,7 @@ impl<R: Registers, M: Memory> Unit<R, M> {
         if done.is_err() {
             self.attached.remove(&device.requester_id());
             for id in self.aliases.ids(device) {
-                self.devices.set_dma(&mut self.tables, id, device::DENIED);
+                self.devices.set_dma(&mut self.tables, id, self.devices.denied());
             }
         }
         done
@@ -131,7 +131,7 @@ impl<R: Registers, M: Memory> Unit<R, M> {
         let Some(domain) = self.attached.remove(&device.requester_id()) else {
             return Err(Error::NotAttached { device });
         };
-        self.lead(device, device::DENIED, domain.id)
+        self.lead(device, self.devices.denied(), domain.id)
     }
 
     /// Writes what DMA of the device's ids leads to, and has the unit forget what it was, and then

@@ -110,6 +110,12 @@ pub fn translated(test: &str, boot: &Boot) {
     answers!(test, iommu.attach(9, id, 1), OK);
     answers!(test, iommu.map(9, first, source, READ), INVALID);
     mark(target);
+    // Its buffer is as before, or was filled with the word of a read that is refused: nobody else's
+    // memory was read instead.
+    let ended = edu.dma_to_memory(target, PAGE);
+    let nothing = (0..PAGE / 8).all(|i| get::<u64>(target + 8 * i) == get(target));
+    check!(test, ended && (nothing || same(source, target)), "with bypass off: nothing was read");
+    mark(target);
     let ended = through(&edu, source, target);
     check!(test, ended && same(source, target), "in a bypass domain: its memory");
     iommu.set_bypass(true);

@@ -112,7 +112,7 @@ fn each_device_entry_that_must_not_be_is_named() {
     assert_eq!(devices((&model, &unit), allowed), []);
     let elsewhere = Finding::Domain { device: bdf(0x120), domain: given };
     assert_eq!(devices((&model, &unit), |_, domain| domain.root != ROOT), [elsewhere]);
-    for (id, normal) in [(0x120, device::translated(given)), (0xFFFF, device::DENIED)] {
+    for (id, normal) in [(0x120, device::translated(given)), (0xFFFF, unit.devices.denied())] {
         let (dma, interrupts, table) = places(&model, id);
         let (low, high) = normal;
         // Each bit: V, TV, the mode, the root, IR, IW, the domain, and those that let more pass.

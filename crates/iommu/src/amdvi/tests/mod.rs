@@ -58,9 +58,10 @@ fn switches_on_and_denies_by_default() {
             assert_eq!(state.controls, [0, mode & !lacks, (mode | RUNS) & !lacks]);
             assert_eq!(state.done, [Done::All]);
             assert_eq!(state.device_table & 0xFFF, 0x1FF);
-            // Every entry: valid, no page tables, nothing allowed.
+            // Every entry: valid, four levels of empty page tables, nothing allowed.
+            let low = 0x10_0000 | 4 << 9 | 3;
             for at in (state.device_table & !0xFFF..).step_by(32).take(1 << 16) {
-                assert_eq!([0, 8, 16, 24].map(|offset| state.ram(at + offset)), [3, 0, 1, 0]);
+                assert_eq!([0, 8, 16, 24].map(|offset| state.ram(at + offset)), [low, 0, 1, 0]);
             }
         });
         assert!((0..=u16::MAX).all(|id| model.domain(id).is_none()));
@@ -205,7 +206,7 @@ fn an_entry_is_the_manual_s() {
     unit.allocate_irtes(bdf(2), 1).unwrap();
     model.with(|state| {
         let at = (state.device_table & !0xFFF) + 64;
-        let table = 0x10_0000 + 515 * 0x1000;
+        let table = 0x10_0000 + 516 * 0x1000;
         assert_eq!(state.ram(at), 0x600F_FFFF_FFFF_F803);
         assert_eq!([state.ram(at + 8), state.ram(at + 24)], [0xABCD, 0]);
         assert_eq!(state.ram(at + 16), 1 | 8 << 1 | table | 2 << 60);
