@@ -27,8 +27,11 @@ const ENABLE: u64 = 1;
 const FRAME: u64 = 0x000F_FFFF_FFFF_F000;
 /// x2APIC ids, everything forgotten at once, entries of 128 bits, 5 levels.
 const FEATURES: u64 = 0x4C4;
-/// The low half of an entry that denies.
-const DENIED: (u64, u64) = (3, 0);
+/// An id that no device here has: its entry denies.
+const NOBODY: u16 = 0xFFFF;
+/// Of a low half: levels of tables; reads and writes are allowed.
+const MODE: u64 = 7 << 9;
+const READ_WRITE: u64 = 3 << 61;
 
 #[derive(Arbitrary, Debug)]
 struct Input {
@@ -356,12 +359,17 @@ fuzz_target!(|input: Input| {
         }
         _ => half,
     };
+    let nobody = model.0.borrow().entry(NOBODY);
+    let denied = (memory.read64(nobody), memory.read64(nobody + 8));
+    let empty = denied.0 & FRAME;
+    assert!(denied.0 & MODE != 0 && denied.0 & READ_WRITE == 0 && empty != 0);
+    assert!((empty..empty + 0x1000).step_by(8).all(|word| memory.read64(word) == 0));
     let before = (memory.read64(at), memory.read64(at + 8));
     let now = (low ^ before.0, high ^ before.1);
     memory.write64(at, now.0);
     memory.write64(at + 8, now.1);
     let harmless = match (at == half, interrupts) {
-        (true, false) => now == DENIED,
+        (true, false) => now == denied,
         (true, true) => false,
         (false, _) => now.0 & 1 == 0,
     };

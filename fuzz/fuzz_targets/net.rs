@@ -78,9 +78,13 @@ fn step(act: Act) -> Step {
             let cuts = cuts.into_iter().take(8).map(usize::from).collect();
             Step::Send { header, like: like % KINDS, patch, len: len.into(), cuts }
         }
-        Act::Raw { header, like, len } => {
-            Step::Send { header, like: like % KINDS, patch: vec![], len: len.into(), cuts: vec![12] }
-        }
+        Act::Raw { header, like, len } => Step::Send {
+            header,
+            like: like % KINDS,
+            patch: vec![],
+            len: len.into(),
+            cuts: vec![12],
+        },
         Act::Command(bytes) => Step::Command(bytes),
         Act::Write(at, mut bytes) => {
             bytes.truncate(64);
