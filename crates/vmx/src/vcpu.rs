@@ -346,5 +346,8 @@ impl<A: Area> Vcpu<A> {
 }
 
 #[cfg(test)]
+#[path = "vcpu_steps_tests.rs"]
+mod steps_tests;
+#[cfg(test)]
 #[path = "vcpu_tests.rs"]
 pub(crate) mod tests;

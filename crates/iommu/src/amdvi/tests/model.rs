@@ -377,7 +377,8 @@ impl State {
     }
 }
 
-/// V, TV and IV are set, there are tables (QEMU lets pass what has none), and nothing is that this driver never asks for.
+/// V, TV and IV are set, there are tables (QEMU lets pass what has none), and nothing is set that
+/// this driver never asks for.
 fn confined(id: u16, entry: &Entry) {
     let [a, b, c, d] = *entry;
     let tables = a >> 9 & 7 != 0;
