@@ -156,7 +156,7 @@ impl Workload {
             Effort::Full => (2 * unit, 12 * unit, 4),
             Effort::Demo => (unit + unit / 2, 8 * unit, 3),
             Effort::Quick => (unit, 5 * unit, 2),
-            Effort::Smoke => (unit / 2, 4 * unit, 2),
+            Effort::Smoke => (unit / 2, 2 * unit, 2),
         };
         Size { warmup: short, short, long, pairs }
     }

@@ -11,7 +11,14 @@
 
 mod firmware;
 
-use super::{alone::tail, names::named, source::Source, suite::Suite, tally::Tally};
+use super::{
+    alone::tail,
+    names::named,
+    source::Source,
+    suite::Suite,
+    tally::Tally,
+    workers::{AT_ONCE, side_by_side},
+};
 use crate::{
     cmdline::LINUX,
     server::{self, Server},
@@ -120,17 +127,15 @@ pub fn chosen(quick: bool, long: bool, only: Option<&str>) -> Vec<Kind> {
 
 /// Runs them, one after the other: the daemon and the guest are busy at once.
 pub fn run(cx: &Context, chosen: &[Kind], tally: &Tally) -> Result<Summary> {
-    let mut summary = Summary::default();
     if chosen.is_empty() {
-        return Ok(summary);
+        return Ok(Summary::default());
     }
     let guest = cx.root.join("build/guest-disk");
     recipe::make(&cx.root.join("guests/linux/disk/build"), &guest, "guest")?;
     let program = server::build(cx, "exitless-io")?;
-    for kind in chosen {
-        summary += tally.play(cx, kind.name, || one(cx, *kind, &guest, &program))?;
-    }
-    Ok(summary)
+    side_by_side(cx, chosen, AT_ONCE, |kind| {
+        tally.play(cx, kind.name, || one(cx, *kind, &guest, &program))
+    })
 }
 
 /// A disk of its own daemon.
