@@ -355,6 +355,7 @@ CONFIG_IGBVF=y
             queues: 1,
             mtu: 1500,
             rate: None,
+            flood: None,
             kicks: false,
         };
         let place = Place::new("CONFIG_PCI_MSI=y\nCONFIG_VIRTIO_PCI=y\n");

@@ -232,6 +232,9 @@ fn interface(vm: &Vm<File>, index: usize, interface: &Interface) -> String {
     if let Some(rate) = interface.rate {
         text += &format!(", sends {}/s at most", Size(rate));
     }
+    if let Some(flood) = interface.flood {
+        text += &format!(", {}/s of copies for several at most", Size(flood));
+    }
     text + &format!(", and is at switch {switch}.\n")
 }
 
@@ -414,7 +417,7 @@ mod tests {
         fs::write(dir.path().join("k"), load::tests::tiny_kernel()).unwrap();
         let file = dir.path().join("vm.toml");
         let text = "[host]\nsidecores=2\n
-[vm.a]\nkernel='k'\nnetwork=[{switch='lan'},{switch='store',vlan=7,queues=2,mtu=9000,rate='10M/s'}]
+[vm.a]\nkernel='k'\nnetwork=[{switch='lan'},{switch='store',vlan=7,queues=2,mtu=9000,rate='10M/s',flood='1M/s'}]
 [vm.b]\nkernel='k'\nnetwork={switch='lan',mtu=9000}
 [vm.c]\nkernel='k'\nnetwork={switch='lan', vlan=7, mac='02:00:00:00:00:01'}\n";
         fs::write(&file, text).unwrap();
@@ -425,7 +428,7 @@ mod tests {
             format!(
                 "Cores 4, 5 are sidecores that run no guest.
 a: network0 has the address {}, 1 pair of queues, and is at switch lan.
-a: network1 has the address {}, 2 pairs of queues, an MTU of 9000, sends 10M/s at most, and is at switch store.
+a: network1 has the address {}, 2 pairs of queues, an MTU of 9000, sends 10M/s at most, 1M/s of copies for several at most, and is at switch store.
 b: network0 has the address {}, 1 pair of queues, an MTU of 9000, and is at switch lan.
 c: network0 has the address 02:00:00:00:00:01, 1 pair of queues, and is at switch lan.
 Switch lan, on core 4: a network0, b network0 reach each other.

@@ -168,7 +168,7 @@ pub fn uplink(
 ) -> Result<usize> {
     let place = switch(&asked.switch, rings, switches);
     let on = rings.served.switches.get_mut(place).context("the switch is gone")?;
-    let uplink = Uplink::new(asked, handed, place, on)?;
+    let uplink = Uplink::new(asked, handed, rings.cuts_udp, place, on)?;
     Ok(rings.served.uplinks.insert(uplink))
 }
 
@@ -221,7 +221,7 @@ fn port(network: &Network, rings: &mut Rings, switches: &mut Vec<Named>) -> Resu
         vlan: Vlan::Access(network.vlan.unwrap_or(0)),
         sources: if network.mac.is_some() { Sources::Planned } else { Sources::Any },
         rate: network.rate.map(rate),
-        flood: None,
+        flood: network.flood.map(rate),
     };
     let number = on.add(config, plan);
     let number = number.with_context(|| format!("switch {}", network.switch))?;

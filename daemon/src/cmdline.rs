@@ -54,6 +54,7 @@ The file says, one table for each device:
   queues = 1
   mtu = 1500
   rate = \"100M/s\"
+  # flood = \"10M/s\"       # all copies of its frames for several others; what is more is dropped
 
   [uplink.lan]
   tap = \"tap0\"              # the switch's way out, a TAP of the host's; or packet = \"eth0\"

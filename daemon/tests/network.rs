@@ -122,3 +122,38 @@ fn a_station_that_has_moved_is_announced() {
     assert_eq!((&frame[22..28], &frame[32..38]), (&mac[..], &mac[..]));
     assert_eq!(front.receive([0, 2], 0), [0, 0], "it doesn't come back");
 }
+
+/// With 1 KiB a second, 41 copies of a long frame are made up for after a minute: the next frame
+/// for all is dropped, and one for a single network goes as before.
+#[test]
+fn frames_for_all_are_limited() {
+    let network = |name: &str, number: u8, more: &str| {
+        format!(
+            "[network.{name}]\nsocket = 'FOLDER/{name}'\nswitch = 'lan'\n\
+             mac = '02:00:00:00:00:{number:02}'\n{more}"
+        )
+    };
+    let text = network("a", 1, "flood = '1K/s'\n") + &network("b", 2, "") + &network("c", 3, "");
+    let text =
+        (10..49).fold(text, |text, number| text + &network(&format!("n{number}"), number, ""));
+    let daemon = Daemon::run(&text);
+    let mut a = Station::connect(&daemon.path("a"));
+    let mut others = ["b", "c"].map(|name| Station::connect(&daemon.path(name)));
+    let frame = |to: [u8; 6], number: u8| {
+        [&to[..], &[2, 0, 0, 0, 0, 1], &[0x88, 0xb5], &[number; 1400]].concat()
+    };
+    (0..3).for_each(|number| a.send(&frame([0xff; 6], number)));
+    for (to, other) in [2, 3].into_iter().zip(&mut others) {
+        let own = frame([2, 0, 0, 0, 0, to], 9);
+        a.send(&own);
+        assert_eq!(other.receive(), frame([0xff; 6], 0));
+        assert_eq!(other.receive(), own);
+    }
+    // Others' aren't limited by that.
+    let mut all = frame([0xff; 6], 4);
+    all[11] = 2;
+    for _ in 0..2 {
+        others[0].send(&all);
+        assert_eq!(others[1].receive(), all);
+    }
+}

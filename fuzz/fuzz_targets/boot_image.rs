@@ -100,13 +100,14 @@ struct InterfaceInput<'a> {
     queues: u16,
     mtu: u16,
     rate: Option<u64>,
+    flood: Option<u64>,
     kicks: bool,
 }
 
 impl InterfaceInput<'_> {
     fn interface(&self) -> Interface {
-        let InterfaceInput { switch, mac, vlan, queues, mtu, rate, kicks } = *self;
-        Interface { switch: switch.into(), mac: Mac(mac), vlan, queues, mtu, rate, kicks }
+        let InterfaceInput { switch, mac, vlan, queues, mtu, rate, flood, kicks } = *self;
+        Interface { switch: switch.into(), mac: Mac(mac), vlan, queues, mtu, rate, flood, kicks }
     }
 }
 

@@ -12,8 +12,8 @@ use alloc::{
 use core::ops::RangeInclusive;
 use toml::de::{DeTable, DeValue};
 
-pub(super) const INTERFACE_KEYS: [&str; 7] =
-    ["switch", "mac", "vlan", "queues", "mtu", "polled", "rate"];
+pub(super) const INTERFACE_KEYS: [&str; 8] =
+    ["switch", "mac", "vlan", "queues", "mtu", "polled", "rate", "flood"];
 const NEEDED: &str = "a table such as { switch = \"lan\" }, or a list of such tables";
 
 impl Field<'_, '_, '_> {
@@ -55,6 +55,7 @@ impl Field<'_, '_, '_> {
             queues: 0,
             mtu: DEFAULT_MTU,
             rate: None,
+            flood: None,
             kicks: false,
         };
         for (key, value) in in_file_order(table) {
@@ -83,9 +84,13 @@ impl Field<'_, '_, '_> {
                 }
                 "polled" => read.kicks = !field.flag()?,
                 "mtu" => read.mtu = field.number("a whole number of bytes, such as 1500", MTUS)?,
-                _ => {
+                "rate" => {
                     let text = field.string("a rate in quotes, such as \"100M/s\"")?;
                     read.rate = Some(field.within(parse_rate(text))?);
+                }
+                _ => {
+                    let text = field.string("a rate in quotes, such as \"10M/s\"")?;
+                    read.flood = Some(field.within(parse_rate(text))?);
                 }
             }
         }

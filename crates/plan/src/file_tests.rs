@@ -51,7 +51,7 @@ fn every_key_is_read() {
         reset = "stop"
         iommu = "virtio"
         disk = { size = "64M", backing = "ram", read_only = true, serial = "s 1", queues = 2, image = "i", polled = false, packed = true, coalesce = { in_flight = 2, epoch = "5ms", deferral = "0us", map = "adapted" } }
-        network = { switch = "lan", mac = "02:00:00:00:00:09", vlan = 7, queues = 3, mtu = 9000, polled = false, rate = "10M/s" }
+        network = { switch = "lan", mac = "02:00:00:00:00:09", vlan = 7, queues = 3, mtu = 9000, polled = false, rate = "10M/s", flood = "1M/s" }
 
         [network.nic1]
         vfs = 4
@@ -103,6 +103,7 @@ fn every_key_is_read() {
             queues: 3,
             mtu: 9000,
             rate: Some(10 << 20),
+            flood: Some(1 << 20),
             kicks: true,
         }],
         interrupts: Some(Policy::Eli),

@@ -55,11 +55,13 @@ prop_compose! {
         queues in 1u16..8,
         mtu in 1280u16..,
         rate in prop::option::of(1u64..),
+        flood in prop::option::of(1u64..),
         kicks in any::<bool>(),
     ) -> Vec<Interface> {
         let interface = |(i, [b, c, d, e, f]): (usize, [u8; 5])| {
             let mac = Mac([6, b, c, d, e, f]);
-            Interface { switch: format!("{switch}{}", i % 3), mac, vlan, queues, mtu, rate, kicks }
+            let switch = format!("{switch}{}", i % 3);
+            Interface { switch, mac, vlan, queues, mtu, rate, flood, kicks }
         };
         macs.into_iter().enumerate().map(interface).collect()
     }

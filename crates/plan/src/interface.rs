@@ -45,6 +45,9 @@ pub struct Interface {
     pub mtu: u16,
     /// Bytes a second that it may send, if there is a limit.
     pub rate: Option<u64>,
+    /// Bytes a second that all copies of its frames for several others may have, if there is a
+    /// limit.
+    pub flood: Option<u64>,
     /// The driver tells of frames to send, each time by an exit, as [`Control::kicks`] of a disk:
     /// for comparisons alone.
     ///
@@ -100,6 +103,11 @@ pub enum BadInterface {
     /// Nothing might be sent.
     #[error("with a rate of 0 nothing could be sent; give one such as \"100M/s\"")]
     Rate,
+    /// Nobody would be asked for an address.
+    #[error(
+        "with a flood of 0 no frame could be for all, and no station would be found; give one such as \"10M/s\""
+    )]
+    Flood,
 }
 
 /// An address that no manufacturer gave, for an interface that the plan gives none. It is the same
@@ -280,8 +288,9 @@ impl Interface {
         if !MTUS.contains(&self.mtu) {
             return Err(("mtu", BadInterface::Mtu(self.mtu)));
         }
-        match self.rate {
-            Some(0) => Err(("rate", BadInterface::Rate)),
+        match (self.rate, self.flood) {
+            (Some(0), _) => Err(("rate", BadInterface::Rate)),
+            (_, Some(0)) => Err(("flood", BadInterface::Flood)),
             _ => Ok(()),
         }
     }

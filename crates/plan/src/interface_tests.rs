@@ -11,6 +11,7 @@ fn interface(switch: &str, last: u8) -> Interface {
         queues: 1,
         mtu: DEFAULT_MTU,
         rate: None,
+        flood: None,
         kicks: false,
     }
 }
@@ -37,8 +38,14 @@ fn sentence(spoil: impl FnOnce(&mut Plan<()>)) -> String {
 #[test]
 fn what_just_keeps_to_every_limit_passes() {
     let mut plan = plan();
-    let all =
-        Interface { vlan: Some(4094), queues: 7, mtu: 65535, rate: Some(1), ..interface("x", 9) };
+    let all = Interface {
+        vlan: Some(4094),
+        queues: 7,
+        mtu: 65535,
+        rate: Some(1),
+        flood: Some(1),
+        ..interface("x", 9)
+    };
     let least = Interface { vlan: Some(1), mtu: 1280, ..interface(&"s".repeat(32), 10) };
     plan.vms[0].interfaces.extend([all, least]);
     assert_eq!(plan.check(), Ok(()));
@@ -59,6 +66,7 @@ fn interfaces_are_ones_that_can_be_served() {
         of_one(|i| i.queues = 8),
         of_one(|i| i.mtu = 1279),
         of_one(|i| i.rate = Some(0)),
+        of_one(|i| i.flood = Some(0)),
     ];
     let wrong =
         "can't name a switch; use 1 to 32 letters, digits, `-` and `_`, a letter or digit first";
@@ -74,6 +82,7 @@ fn interfaces_are_ones_that_can_be_served() {
         "queues: 8 is out of range; a network may have 1 to 7 pairs of queues".into(),
         "mtu: an MTU of 1279 is out of range; use 1280 to 65535".into(),
         "rate: with a rate of 0 nothing could be sent; give one such as \"100M/s\"".into(),
+        "flood: with a flood of 0 no frame could be for all, and no station would be found; give one such as \"10M/s\"".into(),
     ];
     for (found, expected) in found.iter().zip(expected) {
         assert_eq!(found.strip_prefix("[vm.web] network1 "), Some(&*expected), "{found}");
@@ -169,9 +178,8 @@ fn what_a_file_leaves_out_is_filled_in() {
     let list = "network = [{ switch = 'lan' }, { switch = 'lan', vlan = 0x10, queues = 1 }]";
     let second = Interface { vlan: Some(16), queues: 1, ..usual(1) };
     assert_eq!(read(list), Ok(vec![usual(0), second]));
-    let tables =
-        "[[vm.web.network]]\nswitch = 'lan'\n[[vm.web.network]]\nswitch = 'lan'\nrate = '1M/s'";
-    let second = Interface { rate: Some(1 << 20), ..usual(1) };
+    let tables = "[[vm.web.network]]\nswitch = 'lan'\n[[vm.web.network]]\nswitch = 'lan'\nrate = '1M/s'\nflood = '1K/s'";
+    let second = Interface { rate: Some(1 << 20), flood: Some(1 << 10), ..usual(1) };
     assert_eq!(read(tables), Ok(vec![usual(0), second]));
 }
 
@@ -196,6 +204,11 @@ fn what_is_wrong_in_a_file_has_its_line() {
             "network = { vlan = '1' }",
             "network0 vlan: this is a string, but it has to be a whole number, that of a VLAN, such as 10",
         ),
+        (
+            "network = { flood = 10 }",
+            "network0 flood: this is a number, but it has to be a rate in quotes, such as \"10M/s\"",
+        ),
+        ("network = { flod = '1M/s' }", "network0: unknown key `flod`; did you mean `flood`?"),
         ("network = { queues = 0 }", "network0 queues: `0` is out of range; use 1 to 7"),
         ("network = { mtu = 70000 }", "network0 mtu: `70000` is out of range; use 1280 to 65535"),
         (

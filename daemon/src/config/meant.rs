@@ -38,6 +38,10 @@ const DISK: &Words = &[
     (&["coalesce", "polled", "latency"], "only a plan of the hypervisor has that"),
 ];
 const NETWORK: &Words = &[
+    (
+        &["broadcast", "broadcasts", "storm"],
+        "frames for many others are limited by flood = \"10M/s\"",
+    ),
     (&["limit", "limits", "iops", "bytes_per_second"], "a network is limited by rate = \"100M/s\""),
     (
         &["tap", "uplink", "bridge"],

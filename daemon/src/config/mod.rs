@@ -137,6 +137,9 @@ pub struct Network {
     pub mtu: u16,
     /// Bytes that it may send in a second.
     pub rate: Option<u64>,
+    /// Bytes that all copies of its frames for several others may have in a second.
+    #[serde(default)]
+    pub flood: Option<u64>,
     pub weight: u32,
 }
 

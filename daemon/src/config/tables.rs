@@ -10,8 +10,10 @@ use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
 pub(super) const ROOT: [&str; 4] = ["disk", "network", "uplink", "host"];
-pub(super) const NETWORK: [&str; 10] =
-    ["socket", "connect", "switch", "mac", "vlan", "queues", "packed", "mtu", "rate", "weight"];
+pub(super) const NETWORK: [&str; 11] = [
+    "socket", "connect", "switch", "mac", "vlan", "queues", "packed", "mtu", "rate", "flood",
+    "weight",
+];
 const UPLINK: [&str; 2] = ["tap", "packet"];
 pub(super) const HOST: [&str; 3] = ["control", "metrics", "paths"];
 pub(super) const LIMIT: [&str; 3] = ["iops", "rate", "burst"];
@@ -230,7 +232,8 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
         let name = self.name(taken);
         let (mut ways, mut switch, mut failed) = (Vec::new(), None, false);
         let (mut mac, mut vlan, mut queues, mut mtu) = (None, None, 1, DEFAULT_MTU);
-        let (mut rate, mut share, mut packed) = (None, plan::DEFAULT_WEIGHT, false);
+        let (mut rate, mut flood) = (None, None);
+        let (mut share, mut packed) = (plan::DEFAULT_WEIGHT, false);
         for (key, field) in self.fields() {
             let known = match key.get_ref().as_ref() {
                 "socket" => field.path("net.sock").map(|path| ways.push(Way::Socket(path))),
@@ -262,6 +265,10 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
                     let needed = "a rate in quotes, such as \"100M/s\"";
                     field.read(needed, some_rate).map(|read| rate = Some(read))
                 }
+                "flood" => {
+                    let needed = "a rate in quotes, such as \"10M/s\"";
+                    field.read(needed, some_rate).map(|read| flood = Some(read))
+                }
                 "weight" => weight(&field).map(|weight| share = weight),
                 _ => {
                     self.reader.unknown(key, self.place, "", &NETWORK);
@@ -287,6 +294,7 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
             packed,
             mtu,
             rate,
+            flood,
             weight: share,
         })
     }

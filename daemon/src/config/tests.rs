@@ -26,6 +26,7 @@ switch = "lan"
 mac = "02:00:00:00:00:01"
 vlan = 10
 rate = "100M/s"
+flood = "2M/s"
 
 [host]
 control = "io.control"
@@ -59,6 +60,7 @@ fn a_file_is_read() {
     assert_eq!(fast.backing, Backing::Nvme(part));
     let [network] = &plan.networks[..] else { panic!("a network") };
     assert_eq!((network.vlan, network.rate), (Some(10), Some(100 << 20)));
+    assert_eq!(network.flood, Some(2 << 20));
     assert_eq!(plan.host.control, Some("/etc/io.control".into()));
 }
 
@@ -91,6 +93,27 @@ mac = "x"
     assert_eq!(said[..7], expected);
     assert!(said[7].starts_with("io.toml:12: [network.c] mac: "), "{}", said[7]);
     assert_eq!(said[8], "io.toml:13: unknown key `hots`; did you mean `host`?");
+}
+
+#[test]
+fn a_flood_is_a_rate() {
+    let text =
+        |flood: &str| format!("[network.n]\nsocket = \"n\"\nswitch = \"lan\"\nflood = {flood}\n");
+    for (flood, expected) in [
+        ("\"0K/s\"", "`0K/s` stops all of it; give more, such as \"100M/s\""),
+        ("10", "this is a number, but it has to be a rate in quotes, such as \"10M/s\""),
+    ] {
+        assert_eq!(says(&text(flood)), [format!("io.toml:4: [network.n] flood: {expected}")]);
+    }
+    let said = says(&text("\"many\""));
+    assert!(said[0].starts_with("io.toml:4: [network.n] flood: `many` is no rate"), "{said:?}");
+    let said = says(&text("\"1M/s\"\nbroadcast = \"1M/s\""));
+    assert_eq!(
+        said,
+        [
+            "io.toml:5: [network.n]: unknown key `broadcast`; frames for many others are limited by flood = \"10M/s\""
+        ]
+    );
 }
 
 #[test]

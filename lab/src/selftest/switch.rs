@@ -183,6 +183,7 @@ pub fn at(switch: &str, number: u8, place: u8) -> Interface {
         queues: 1,
         mtu: plan::DEFAULT_MTU,
         rate: None,
+        flood: None,
         kicks: false,
     }
 }

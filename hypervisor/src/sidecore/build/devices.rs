@@ -73,12 +73,13 @@ impl Sidecores {
             ..net::Parameters::default()
         };
         let config = net::Config::new(parameters).map_err(|error| error.to_string())?;
-        let rate = interface.rate.map(|rate| {
+        let limit = |rate: u64| {
             let (part, least) = BURST;
             Rate { bytes_per_second: rate, burst: (rate / part).max(least) }
-        });
+        };
+        let (rate, flood) = (interface.rate.map(limit), interface.flood.map(limit));
         let vlan = Vlan::Access(interface.vlan.unwrap_or(0));
-        let plan = net::Plan { vlan, rate, ..net::Plan::default() };
+        let plan = net::Plan { vlan, rate, flood, ..net::Plan::default() };
         let core = self.cores.get_mut(place).ok_or("no sidecore serves its switch")?;
         let device = core.devices.len();
         let on = core.queues.switches.get_mut(switch).ok_or("no sidecore serves its switch")?;

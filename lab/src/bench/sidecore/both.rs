@@ -90,6 +90,7 @@ fn plan(kit: &Kit, n: u8, way: Way) -> Result<Plan<String>> {
             queues: 1,
             mtu: plan::DEFAULT_MTU,
             rate: None,
+            flood: None,
             kicks,
         }],
         interrupts: way.policy(),

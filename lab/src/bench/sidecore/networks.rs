@@ -157,6 +157,7 @@ fn plan(kit: &Kit, exchange: Exchange, way: Way, effort: Effort) -> Result<Plan<
             queues: 1,
             mtu: plan::DEFAULT_MTU,
             rate: None,
+            flood: None,
             kicks: way == Way::Classical,
         }],
         interrupts: way.policy(),
