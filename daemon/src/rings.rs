@@ -88,6 +88,8 @@ pub struct Rings {
     /// Disks that ended at last what was given up.
     pub(super) recovered: Vec<usize>,
     pub time: Time,
+    /// What the host does with packets of UDP that are to be cut. It can't be asked later.
+    pub cuts_udp: bool,
     /// When the pass before was, and whether it found something; since the clock was looked at.
     pub(super) before: Option<(u64, bool)>,
     /// Requests, and bytes, since then.
@@ -174,6 +176,7 @@ impl Rings {
             wrong: Vec::new(),
             recovered: Vec::new(),
             time: Time::default(),
+            cuts_udp: daemon_os::cuts_udp(),
             before: None,
             unseen: (0, 0),
         }

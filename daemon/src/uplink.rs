@@ -3,9 +3,9 @@
 //! Guarantees: a look brings a bounded number of frames, and no frame is waited for; one that goes
 //! to many ports ends a look of a TAP early. Frames that the way out doesn't take are dropped, as
 //! by a wire. What an interface reports is said once a second. Both ways they have virtio headers:
-//! what a guest leaves to be done, checksums and TCP's segments, the host does, and the other way
-//! round; the switch has checked what a guest asks for, checks what comes, and does what a guest
-//! can't.
+//! what a guest leaves to be done, checksums, TCP's segments and UDP's packets, the host does, and
+//! the other way round; the switch has checked what a guest asks for, checks what comes, and does
+//! what a guest or the host can't.
 
 use crate::clock::HERTZ;
 use crate::config::{self, Out};
@@ -47,10 +47,12 @@ enum To {
 }
 
 impl Uplink {
-    /// At the switch of this place; opened, unless another program hands it over.
+    /// At the switch of this place; opened, unless another program hands it over. `udp`: the host
+    /// cuts packets of UDP.
     pub fn new(
         asked: &config::Uplink,
         handed: Option<OwnedFd>,
+        udp: bool,
         place: usize,
         switch: &mut Switch,
     ) -> Result<Uplink> {
@@ -62,7 +64,7 @@ impl Uplink {
         let memory = Mapping::anonymous(LONG_UPLINK_MEMORY);
         let memory = memory.context("there is no memory for frames")?;
         let span = memory.span().context("there is no memory for frames")?;
-        let port = switch.add_uplink(span, Finish::ByHeader)?;
+        let port = switch.add_uplink(span, Finish::ByHeader { udp })?;
         switch.set_link(port, true);
         let asked = asked.clone();
         Ok(Uplink {
@@ -249,7 +251,7 @@ mod tests {
             switch.add(config, Plan::default()).unwrap();
         }
         let asked = config::Uplink { switch: "lan".into(), out: Out::Tap("tap0".into()) };
-        let mut uplink = Uplink::new(&asked, Some(tap), 0, &mut switch).unwrap();
+        let mut uplink = Uplink::new(&asked, Some(tap), true, 0, &mut switch).unwrap();
         let mut frame = [0; HEADER_BYTES + 60];
         frame[HEADER_BYTES + 6..][..6].copy_from_slice(&[2, 1, 0, 0, 0, 1]);
         let mut looks = |to: [u8; 6]| {

@@ -17,6 +17,8 @@ use std::process::Command;
 /// VIRTIO_NET_F_CSUM, HOST_TSO4; GUEST_CSUM, GUEST_TSO4.
 const SENDS: u64 = 1 | 1 << 11;
 const TAKES: u64 = 1 << 1 | 1 << 7;
+/// VIRTIO_NET_F_GUEST_USO4, HOST_USO.
+const PACKETS: u64 = 1 << 54 | 1 << 56;
 const HEADERS: usize = 54;
 const FAR: [u8; 6] = [2, 0xfa, 0, 0, 0, 1];
 
@@ -130,10 +132,21 @@ fn udp(to: [u8; 6], from: [u8; 6], data: &[u8]) -> Vec<u8> {
     [&to[..], &from, &[8, 0], &ip, &udp, data].concat()
 }
 
-/// Packets of UDP come in together, and arrive one by one: no guest is offered them otherwise.
+/// Packets of UDP go both ways together, and arrive one by one where they aren't taken otherwise.
 fn try_packets_of_udp(daemon: &Daemon, peer: &mut Peer) {
-    let mut a = Station::with(&daemon.path("a"), SENDS | TAKES);
     let packets = [1, 5, 42, 0, 0x90, 1, 34, 0, 6, 0, 0, 0];
+    let mut a = Station::with(&daemon.path("a"), SENDS | TAKES | PACKETS);
+    let long = udp(FAR, mac(1), &data());
+    a.send_as(&packets, &long);
+    let came = peer.receive();
+    assert_eq!((asked(&came), &came[12..]), (asked(&packets), &long[..]));
+    let back = udp(mac(1), FAR, &data());
+    peer.send(&packets, &back);
+    let came = a.receive_whole();
+    assert_eq!((asked(&came), &came[12..]), (asked(&packets), &back[..]));
+    drop(a);
+
+    let mut a = Station::with(&daemon.path("a"), SENDS | TAKES);
     peer.send(&packets, &udp(mac(1), FAR, &data()));
     let mut all: Vec<u8> = Vec::new();
     for _ in 0..3 {

@@ -9,13 +9,13 @@ extern crate virtio_net as net;
 mod guest;
 
 use arbitrary::Arbitrary;
-use guest::hostile::{KINDS, RINGS, Step, run};
+use guest::hostile::{KINDS, RINGS, Step, places, run};
 use libfuzzer_sys::fuzz_target;
 use net::header::Header;
 
 #[derive(Arbitrary, Debug)]
 struct Input {
-    declined: [bool; 3],
+    declined: [bool; 4],
     finish: u8,
     acts: Vec<Act>,
 }
@@ -59,13 +59,13 @@ struct Right {
 }
 
 fn header(right: &Right, like: u8) -> [u8; 12] {
-    let start = if like % 3 == 0 { 34 } else { 54 };
+    let (start, offset) = places(like);
     let header = Header {
         flags: right.flags,
         gso_type: right.kind,
         gso_size: right.size,
         csum_start: right.start.unwrap_or(start),
-        csum_offset: right.offset.unwrap_or(16),
+        csum_offset: right.offset.unwrap_or(offset),
         ..Header::default()
     };
     header.bytes()

@@ -57,20 +57,26 @@ bitflags! {
         const VERSION_1 = 1 << 32;
         /// VIRTIO_F_RING_PACKED (6).
         const RING_PACKED = 1 << 34;
-        /// VIRTIO_NET_F_HOST_USO: frames of UDP may be sent that are to be cut into packets. It
-        /// isn't offered: they come in from a way out alone.
+        /// VIRTIO_NET_F_GUEST_USO4: frames of UDP may be received that are to be cut into packets.
+        const GUEST_USO4 = 1 << 54;
+        /// VIRTIO_NET_F_GUEST_USO6.
+        const GUEST_USO6 = 1 << 55;
+        /// VIRTIO_NET_F_HOST_USO: frames of UDP may be sent that are to be cut into packets.
         const HOST_USO = 1 << 56;
     }
 }
 
 /// Which features ask for which (5.1.3.1): the first for one at least of the second.
-pub const REQUIREMENTS: [(Features, Features); 12] = [
+pub const REQUIREMENTS: [(Features, Features); 15] = [
     (Features::GUEST_TSO4, Features::GUEST_CSUM),
     (Features::GUEST_TSO6, Features::GUEST_CSUM),
     (Features::GUEST_ECN, Features::GUEST_TSO4.union(Features::GUEST_TSO6)),
     (Features::HOST_TSO4, Features::CSUM),
     (Features::HOST_TSO6, Features::CSUM),
     (Features::HOST_ECN, Features::HOST_TSO4.union(Features::HOST_TSO6)),
+    (Features::GUEST_USO4, Features::GUEST_CSUM),
+    (Features::GUEST_USO6, Features::GUEST_CSUM),
+    (Features::HOST_USO, Features::CSUM),
     (Features::CTRL_RX, Features::CTRL_VQ),
     (Features::CTRL_RX_EXTRA, Features::CTRL_VQ),
     (Features::CTRL_VLAN, Features::CTRL_VQ),
@@ -190,7 +196,7 @@ impl Config {
 
     /// The features to offer. Each has what it asks for.
     pub fn features(&self) -> Features {
-        let mut offered = Features::all() - Features::HOST_USO - self.0.withheld;
+        let mut offered = Features::all() - self.0.withheld;
         if self.0.pairs == 1 {
             offered -= Features::MQ;
         }

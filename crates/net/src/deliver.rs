@@ -90,7 +90,7 @@ impl To<'_> {
             Offload::Nothing => (None, None),
             Offload::Checksum(partial) => (Some(partial), None),
             Offload::Segments(cut)
-                if cut.asks_for().is_some_and(|asked| self.accepted.contains(asked)) =>
+                if self.accepted.contains(cut.asks_for()) && !is_shredded(cut, frame.len) =>
             {
                 (Some(cut.partial()), Some(cut))
             }
@@ -206,6 +206,12 @@ pub fn plain<B: Buffers + ?Sized>(buffers: &mut B, frame: &Frame) -> Result<bool
     let _ = span.write(0, frame.head.with_header());
     buffers.complete_one(head, bytes);
     Ok(true)
+}
+
+/// Whether so many bytes of UDP would be more packets than are made here: then whoever takes it
+/// uncut would make them. TCP has a least size of segments instead.
+fn is_shredded(cut: Cut, len: u32) -> bool {
+    cut.udp && cut.count(len.saturating_sub(cut.headers as u32)) > MAX_SEGMENTS
 }
 
 /// What it costs to deliver so many bytes.

@@ -10,7 +10,7 @@ use crate::deliver::Buffers;
 use crate::error::Broken;
 use crate::frame::{ETHERNET, Frame, TAG};
 use crate::header::{GSO_NONE, GSO_TCPV6, HEADER_BYTES, Header, NEEDS_CSUM};
-use crate::offload::{Offload, Partial};
+use crate::offload::{Cut, Offload, Partial};
 use crate::{Features, MAX_FRAME};
 use alloc::boxed::Box;
 use virtqueue::{Chain, Head};
@@ -51,7 +51,10 @@ pub enum Finish {
     /// The controller, where a [`Task`] can tell it.
     ByController,
     /// Whoever reads [`Leaving::header`]. Frames that come in have one, too.
-    ByHeader,
+    ByHeader {
+        /// It cuts UDP, too.
+        udp: bool,
+    },
 }
 
 /// What is left to do for a frame that goes out. Places are counted from its start.
@@ -130,7 +133,10 @@ fn places(bytes: u32) -> u64 {
 impl Uplink {
     /// Without frames, in [`UPLINK_MEMORY`] bytes, or [`LONG_UPLINK_MEMORY`].
     pub fn new(memory: Span, finish: Finish) -> Option<Uplink> {
-        let inbox_bytes = if finish == Finish::ByHeader { LONG_INBOX } else { PLACE };
+        let inbox_bytes = match finish {
+            Finish::ByHeader { .. } => LONG_INBOX,
+            Finish::Here | Finish::ByController => PLACE,
+        };
         let inbox = memory.sub(0, inbox_bytes)?;
         inbox.fill(0);
         let memory = memory.sub(inbox_bytes, PLACES * PLACE)?;
@@ -149,7 +155,7 @@ impl Uplink {
     /// Where a frame is put that comes in, with its header if frames have one.
     pub fn inbox(&self) -> Option<Span> {
         match self.finish {
-            Finish::ByHeader => self.inbox.sub(0, LONGEST),
+            Finish::ByHeader { .. } => self.inbox.sub(0, LONGEST),
             _ => self.inbox.sub(HEADER_BYTES as u64, WIRE_FRAME.into()),
         }
     }
@@ -158,7 +164,7 @@ impl Uplink {
     /// gives.
     pub fn arrived(&self, bytes: u32, chain: &mut Chain) -> Option<Features> {
         let (bytes, accepted) = match self.finish {
-            Finish::ByHeader => {
+            Finish::ByHeader { .. } => {
                 let tso = Features::HOST_TSO4 | Features::HOST_TSO6 | Features::HOST_ECN;
                 (bytes.min(LONGEST as u32), Features::CSUM | tso | Features::HOST_USO)
             }
@@ -174,14 +180,18 @@ impl Uplink {
         self.sender = frame.port.into();
         let segments = Features::GUEST_CSUM | Features::GUEST_TSO4 | Features::GUEST_TSO6;
         match frame.offload {
+            _ if let Finish::ByHeader { udp } = self.finish => {
+                let packets = Features::GUEST_USO4 | Features::GUEST_USO6;
+                let udp = if udp { packets } else { Features::empty() };
+                segments | Features::GUEST_ECN | udp
+            }
             _ if self.finish == Finish::Here => Features::empty(),
-            _ if self.finish == Finish::ByHeader => segments | Features::GUEST_ECN,
             Offload::Nothing => Features::empty(),
             Offload::Checksum(partial) if frame.len < PADDED || !is_known(&frame.head, partial) => {
                 Features::empty()
             }
             Offload::Checksum(_) => Features::GUEST_CSUM,
-            Offload::Segments(cut) if cut.size >= LEAST_SEGMENT && !cut.ecn => segments,
+            Offload::Segments(cut) if is_cut_by_controller(cut) => segments,
             // The last one may be short.
             Offload::Segments(_) => Features::empty(),
         }
@@ -216,6 +226,11 @@ fn is_known(head: &[u8], Partial { start, offset }: Partial) -> bool {
     is_ip && usize::from(start) >= ETHERNET + IP && (offset == TCP_SUM || offset == UDP_SUM)
 }
 
+/// Whether the controller cuts it. It isn't asked to do so with UDP.
+fn is_cut_by_controller(cut: Cut) -> bool {
+    cut.size >= LEAST_SEGMENT && !cut.ecn && !cut.udp
+}
+
 /// What a header asks for that was written for a controller.
 fn task(header: &Header) -> Task {
     let Header { flags, gso_type, hdr_len: headers, gso_size: size, csum_start: start, .. } =
@@ -237,7 +252,7 @@ impl Buffers for Uplink {
     fn reserve(&mut self, bytes: u32) -> Result<Option<u16>, Broken> {
         let most = match self.finish {
             Finish::Here => WIRE_FRAME,
-            Finish::ByController | Finish::ByHeader => MAX_FRAME + TAG as u32,
+            Finish::ByController | Finish::ByHeader { .. } => MAX_FRAME + TAG as u32,
         };
         let room = PLACES - (self.put - self.gone) >= places(bytes) && bytes <= most;
         // How many there are nobody asks.

@@ -3,14 +3,14 @@
 mod guest;
 
 use guest::hostile::{KINDS, RINGS, Step, run};
-use net::header::{GSO_TCPV4, GSO_TCPV6, Header, NEEDS_CSUM};
+use net::header::{GSO_TCPV4, GSO_TCPV6, GSO_UDP, Header, NEEDS_CSUM};
 use proptest::prelude::*;
 
 fn header() -> impl Strategy<Value = [u8; 12]> {
     let flags = prop_oneof![Just(NEEDS_CSUM), any::<u8>()];
-    let kind = prop_oneof![Just(0), Just(GSO_TCPV4), Just(GSO_TCPV6), any::<u8>()];
+    let kind = prop_oneof![Just(0), Just(GSO_TCPV4), Just(GSO_TCPV6), Just(GSO_UDP), any::<u8>()];
     let start = prop_oneof![Just(34), Just(54), 0..300u16, any::<u16>()];
-    let offset = prop_oneof![Just(16), 0..300u16, any::<u16>()];
+    let offset = prop_oneof![Just(16), Just(6), 0..300u16, any::<u16>()];
     let size = prop_oneof![Just(1000), 0..20u16, any::<u16>()];
     let right = (flags, kind, start, offset, size).prop_map(
         |(flags, gso_type, csum_start, csum_offset, gso_size)| {
@@ -46,8 +46,8 @@ proptest! {
 
     #[test]
     fn nobody_else_is_harmed(
-        declined: [bool; 3],
-        finish in 0..3u8,
+        declined: [bool; 4],
+        finish in 0..4u8,
         steps in prop::collection::vec(step(), 1..60),
     ) {
         run(declined, finish, steps);

@@ -18,7 +18,8 @@ fn two(declined: Features) -> Lan {
 
 const NO_TSO: Features =
     Features::GUEST_TSO4.union(Features::GUEST_TSO6).union(Features::GUEST_ECN);
-const NOTHING: Features = NO_TSO.union(Features::GUEST_CSUM);
+const NO_USO: Features = Features::GUEST_USO4.union(Features::GUEST_USO6);
+const NOTHING: Features = NO_TSO.union(NO_USO).union(Features::GUEST_CSUM);
 
 fn bytes(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 7 + at / 251) as u8).collect()
@@ -319,6 +320,7 @@ fn wrong_headers_are_dropped_and_counted() {
         let mut declined = missing;
         if missing == Features::CSUM {
             declined |= Features::HOST_TSO4 | Features::HOST_TSO6 | Features::HOST_ECN;
+            declined |= Features::HOST_USO;
         }
         lan.add(parameters(0), Plan::default(), declined);
         lan.add(parameters(1), Plan::default(), Features::empty());

@@ -266,7 +266,7 @@ fn segments_too_short_for_a_controller_are_cut_here() {
 /// A frame that ends where its last place would, but for its header, has another one.
 #[test]
 fn frames_that_fill_their_places_leave_whole() {
-    let mut wire = Wire::finished(&[0], Finish::ByHeader);
+    let mut wire = Wire::finished(&[0], Finish::ByHeader { udp: true });
     let (header, bytes, _) = long(1460);
     let bytes = &bytes[..4096];
     wire.lan.pass(0, header, bytes);
@@ -309,7 +309,7 @@ fn a_checksum_that_a_controller_knows_is_left_to_it() {
 /// What a guest asks for goes out as it is, segments of any size and those with CWR among it.
 #[test]
 fn with_headers_all_is_left_to_who_reads_them() {
-    let mut wire = Wire::finished(&[0, 7], Finish::ByHeader);
+    let mut wire = Wire::finished(&[0, 7], Finish::ByHeader { udp: true });
     let (header, bytes, _) = long(255);
     let ecn = Header { gso_type: GSO_TCPV4 | 0x80, ..header };
     let expected = |header: Header| Header { num_buffers: 1, ..header };
@@ -336,10 +336,11 @@ fn with_headers_all_is_left_to_who_reads_them() {
 /// What comes in with a header is cut for a guest that can't take it, and for others it isn't.
 #[test]
 fn long_frames_come_in_with_headers() {
-    let mut wire = Wire::finished(&[0], Finish::ByHeader);
+    let mut wire = Wire::finished(&[0], Finish::ByHeader { udp: true });
     let plain = net::Parameters { packed: false, ..parameters(1) };
     let declined = Features::GUEST_CSUM | Features::GUEST_TSO4 | Features::GUEST_TSO6;
     let declined = declined | Features::GUEST_ECN;
+    let declined = declined | Features::GUEST_USO4 | Features::GUEST_USO6;
     let second = wire.lan.add(plain, Plan::default(), declined);
     wire.lan.post_many(second, 100, 2048);
     let (header, bytes, data) = long(1460);
@@ -368,7 +369,7 @@ fn long_frames_come_in_with_headers() {
 /// Headers that say what isn't so, or what nobody asked for, and frames that are none.
 #[test]
 fn headers_from_the_wire_are_checked() {
-    let mut wire = Wire::finished(&[0], Finish::ByHeader);
+    let mut wire = Wire::finished(&[0], Finish::ByHeader { udp: true });
     let (header, bytes, _) = long(1460);
     let for_guest = [&mac(0).0[..], &FAR.0, &bytes[12..]].concat();
     let wrong = [

@@ -50,7 +50,7 @@ pub use packet::{FRAMES, Outgoing, Packets};
 pub use pinned::{Pinned, pinned_bytes};
 pub use shrunk::survive;
 pub use spare::stock_rings;
-pub use tap::tap;
+pub use tap::{cuts_udp, tap};
 pub use thread::spawn_deaf;
 pub use uring::{Task, Uring};
 pub use vfio::{CALLS_FOR_MEMORY, Device, Domain, NoDevice, Registers, Shared};

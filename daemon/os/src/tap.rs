@@ -45,6 +45,24 @@ pub fn tap(name: &str) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
+/// Does the system cut packets of UDP that it is handed in one, by a TAP and by a packet socket?
+/// Linux does since 6.2. Before that it loses them, and nothing that can be asked says so.
+pub fn cuts_udp() -> bool {
+    // SAFETY: all zeroes are empty texts.
+    let mut system: libc::utsname = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes no more than one.
+    let told = unsafe { libc::uname(&raw mut system) } == 0;
+    let release = system.release.iter().take_while(|byte| **byte != 0).map(|byte| *byte as u8);
+    told && is_since(&String::from_utf8_lossy(&release.collect::<Vec<_>>()), (6, 2))
+}
+
+/// Is a release, such as `6.12.95-amd64`, this one or a later one?
+fn is_since(release: &str, first: (u32, u32)) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else { return false };
+    (major, minor) >= first
+}
+
 fn done(result: libc::c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -63,4 +81,26 @@ pub fn interface_name(name: &str) -> io::Result<[libc::c_char; NAME]> {
         *to = from as libc::c_char;
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_since;
+
+    #[test]
+    fn releases_are_told_apart() {
+        for (release, is_it) in [
+            ("6.2.0", true),
+            ("6.2", true),
+            ("6.12.95-amd64", true),
+            ("7.0-rc1", true),
+            ("6.1.0-13-amd64", false),
+            ("5.19.17", false),
+            ("6", false),
+            ("", false),
+            ("next.9", false),
+        ] {
+            assert_eq!(is_since(release, (6, 2)), is_it, "{release}");
+        }
+    }
 }

@@ -69,16 +69,24 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// The features that a receiver needs to take it uncut. None: nobody is offered one for it.
-    pub fn asks_for(&self) -> Option<Features> {
-        let kind = if self.six { Features::GUEST_TSO6 } else { Features::GUEST_TSO4 };
-        let asked = if self.ecn { kind | Features::GUEST_ECN } else { kind };
-        (!self.udp).then_some(asked)
+    /// The features that a receiver needs to take it uncut.
+    pub fn asks_for(&self) -> Features {
+        let kind = match (self.udp, self.six) {
+            (false, false) => Features::GUEST_TSO4,
+            (false, true) => Features::GUEST_TSO6,
+            (true, false) => Features::GUEST_USO4,
+            (true, true) => Features::GUEST_USO6,
+        };
+        if self.ecn { kind | Features::GUEST_ECN } else { kind }
     }
 
     /// `gso_type` for who takes it uncut.
     pub fn gso_type(&self) -> u8 {
-        let kind = if self.six { GSO_TCPV6 } else { GSO_TCPV4 };
+        let kind = match (self.udp, self.six) {
+            (true, _) => GSO_UDP,
+            (false, true) => GSO_TCPV6,
+            (false, false) => GSO_TCPV4,
+        };
         if self.ecn { kind | GSO_ECN } else { kind }
     }
 

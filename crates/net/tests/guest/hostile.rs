@@ -1,6 +1,6 @@
 //! What hostile guests do, and what must hold: for the test and the fuzzer.
 use super::{Lan, mac, parameters};
-use net::header::{Header, NEEDS_CSUM};
+use net::header::{GSO_UDP, Header, NEEDS_CSUM};
 use net::{
     BURST, BURST_CHARGE, Features, Finish, LEAST_CHARGE, LONG_UPLINK_MEMORY, Leaving, MAX_FRAME,
     MAX_SEGMENTS, Mac, Parameters, Plan, PortNumber, Sources, Task,
@@ -38,14 +38,19 @@ pub enum Step {
 }
 
 /// How many kinds of frames there are.
-pub const KINDS: u8 = 9;
+pub const KINDS: u8 = 15;
 
-/// The first bytes of a frame from guest 0: IPv4 with TCP, IPv6 with TCP, or something else; to
-/// guest 1, to nobody who is known, or to all.
+/// Where the header of TCP or UDP is in a frame of this kind, and where its checksum is from there.
+pub fn places(kind: u8) -> (u16, u16) {
+    (if matches!(kind % 5, 0 | 3) { 34 } else { 54 }, if kind % 5 < 3 { 16 } else { 6 })
+}
+
+/// The first bytes of a frame from guest 0: IPv4 with TCP, IPv6 with TCP, something else, or UDP
+/// in either; to guest 1, to nobody who is known, or to all.
 fn like(kind: u8, patch: &[(u8, u8)]) -> Vec<u8> {
-    let to = [mac(1), mac(99), Mac::BROADCAST][usize::from(kind / 3 % 3)];
+    let to = [mac(1), mac(99), Mac::BROADCAST][usize::from(kind / 5 % 3)];
     let mut bytes = [&to.0[..], &mac(0).0].concat();
-    match kind % 3 {
+    match kind % 5 {
         0 => {
             bytes.extend([8, 0, 0x45, 0, 0, 0, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
             bytes.extend([0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0xff, 0, 0, 0, 0, 0, 0]);
@@ -55,7 +60,16 @@ fn like(kind: u8, patch: &[(u8, u8)]) -> Vec<u8> {
             bytes.extend([1; 32]);
             bytes.extend([0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0xff, 0, 0, 0, 0, 0, 0]);
         }
-        _ => bytes.extend([0x81, 0, 0, 1, 8, 0]),
+        2 => bytes.extend([0x81, 0, 0, 1, 8, 0]),
+        3 => {
+            bytes.extend([8, 0, 0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0]);
+            bytes.extend([10, 0, 0, 1, 10, 0, 0, 2, 0, 1, 0, 2, 0, 0, 0, 0]);
+        }
+        _ => {
+            bytes.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, 17, 64]);
+            bytes.extend([1; 32]);
+            bytes.extend([0, 1, 0, 2, 0, 0, 0, 0]);
+        }
     }
     for (at, value) in patch {
         // Addresses mostly stay, so that it is forwarded.
@@ -89,9 +103,19 @@ fn look_at_leaving(lan: &mut Lan, wire: PortNumber, finish: Finish) {
         if header.gso_type == 0 {
             assert!(len <= u64::from(ethernet) + 1500);
         } else {
-            let least = if finish == Finish::ByHeader { 8 } else { 256 };
+            let udp = header.gso_type == GSO_UDP;
+            let (least, own) = match finish {
+                Finish::ByHeader { udp: may } if udp => {
+                    assert!(may);
+                    (1, 8)
+                }
+                Finish::ByHeader { .. } => (8, 20),
+                _ => (256, 20),
+            };
             assert!(header.flags == NEEDS_CSUM && header.gso_size >= least);
-            assert!(start + 20 <= headers && headers + u64::from(header.gso_size) < len);
+            assert!(start + own <= headers && headers + u64::from(header.gso_size) < len);
+            let count = (len - headers).div_ceil(header.gso_size.into());
+            assert!(!udp || count <= MAX_SEGMENTS.into());
             assert!(headers + u64::from(header.gso_size) <= u64::from(ethernet) + 1500);
         }
         match (finish, task) {
@@ -111,15 +135,14 @@ fn look_at_leaving(lan: &mut Lan, wire: PortNumber, finish: Finish) {
 
 /// Guest 0 does all this, at a switch with two others whose drivers decline some features, and a
 /// port to the wire.
-pub fn run(declined: [bool; 3], finish: u8, steps: Vec<Step>) {
+pub fn run(declined: [bool; 4], finish: u8, steps: Vec<Step>) {
     let mut lan = Lan::new();
     let plan = Plan { sources: Sources::Any, ..Plan::default() };
     let mut options = Features::empty();
-    for (decline, features) in declined.into_iter().zip([
-        Features::GUEST_TSO4 | Features::GUEST_TSO6 | Features::GUEST_ECN,
-        Features::GUEST_CSUM | Features::GUEST_TSO4 | Features::GUEST_TSO6 | Features::GUEST_ECN,
-        Features::MRG_RXBUF,
-    ]) {
+    let tcp = Features::GUEST_TSO4 | Features::GUEST_TSO6 | Features::GUEST_ECN;
+    let udp = Features::GUEST_USO4 | Features::GUEST_USO6;
+    let all = Features::GUEST_CSUM | tcp | udp;
+    for (decline, features) in declined.into_iter().zip([tcp, all, Features::MRG_RXBUF, udp]) {
         if decline {
             options |= features;
         }
@@ -133,7 +156,12 @@ pub fn run(declined: [bool; 3], finish: u8, steps: Vec<Step>) {
         lan.post(guest, 0, &[65562]);
     }
     lan.post_many(0, 20, 1600);
-    let finish = [Finish::Here, Finish::ByController, Finish::ByHeader][usize::from(finish % 3)];
+    let finish = match finish % 4 {
+        0 => Finish::Here,
+        1 => Finish::ByController,
+        2 => Finish::ByHeader { udp: false },
+        _ => Finish::ByHeader { udp: true },
+    };
     let memory = Memory::new(&[(0, LONG_UPLINK_MEMORY)], 0);
     let span = memory.window().span(0, LONG_UPLINK_MEMORY).unwrap();
     let wire = lan.switch.add_uplink(span, finish).unwrap();
@@ -201,6 +229,9 @@ pub fn run(declined: [bool; 3], finish: u8, steps: Vec<Step>) {
             }
             if header.gso_type != 0 {
                 assert!(usize::from(header.hdr_len) < frame.len() && header.gso_size > 0);
+                let data = (frame.len() - usize::from(header.hdr_len)) as u32;
+                let count = data.div_ceil(header.gso_size.into());
+                assert!(header.gso_type != GSO_UDP || count <= MAX_SEGMENTS);
             }
         }
         let mut away = vec![0; (AWAY.end - AWAY.start) as usize];

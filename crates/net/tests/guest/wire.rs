@@ -35,7 +35,7 @@ impl Wire {
             lan.post_many(guest, 100, 2048);
         }
         let bytes = match finish {
-            Finish::ByHeader => LONG_UPLINK_MEMORY,
+            Finish::ByHeader { .. } => LONG_UPLINK_MEMORY,
             _ => UPLINK_MEMORY,
         };
         let memory = Memory::new(&[(0, bytes)], 0);

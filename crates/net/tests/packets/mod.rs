@@ -1,5 +1,6 @@
 //! Packets of TCP and UDP from guest 0 to guest 1, right or left to a device to be made right, and
 //! etherparse's look at what arrives.
+#![allow(dead_code, reason = "each test uses a part")]
 
 use crate::guest::mac;
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TcpHeader, TransportSlice};
