@@ -118,33 +118,65 @@ impl Network {
         self.memory.write_all_at(bytes, at).expect("in memory");
     }
 
-    fn describe(&self, ring: u32, element: u16, len: u32, flags: u16, next: u16) {
+    pub fn describe(&self, ring: u32, element: u16, len: u32, flags: u16, next: u16) {
+        let address = u64::from(ring) * PART + BUFFERS + u64::from(element) * BUFFER;
+        self.describe_at(ring, element, address, len, flags, next);
+    }
+
+    /// A descriptor of memory that may be none.
+    pub fn describe_at(
+        &self,
+        ring: u32,
+        element: u16,
+        address: u64,
+        len: u32,
+        flags: u16,
+        next: u16,
+    ) {
         let part = u64::from(ring) * PART;
-        let address = part + BUFFERS + u64::from(element) * BUFFER;
         let tail = [flags.to_le_bytes(), next.to_le_bytes()].concat();
         let bytes = [words64([address]), words32([len]), tail].concat();
         self.put(part + 16 * u64::from(element), &bytes);
     }
 
-    /// Offers what begins at the first descriptor, and waits until it is taken.
-    fn take_first(&mut self, ring: u32) {
+    /// Offers what begins at this descriptor, as if it were so many chains, and kicks.
+    pub fn offer(&mut self, ring: u32, head: u16, count: u16) {
         let part = u64::from(ring) * PART;
         let state = &mut self.rings[ring as usize];
         let at = part + AVAILABLE + 4 + 2 * u64::from(state.offered % ELEMENTS);
-        state.offered = state.offered.wrapping_add(1);
+        state.offered = state.offered.wrapping_add(count);
         let (offered, place) = (state.offered, part + AVAILABLE + 2);
-        self.put(at, &[0, 0]);
+        self.put(at, &head.to_le_bytes());
         self.put(place, &offered.to_le_bytes());
-        let state = &self.rings[ring as usize];
-        rustix::io::write(&state.kick, &1u64.to_ne_bytes()).expect("the kick is told");
-        while self.used(ring) != offered {
+        self.kick(ring);
+    }
+
+    pub fn kick(&self, ring: u32) {
+        let kick = &self.rings[ring as usize].kick;
+        rustix::io::write(kick, &1u64.to_ne_bytes()).expect("the kick is told");
+    }
+
+    /// Offers what begins at the first descriptor, and waits until it is taken.
+    fn take_first(&mut self, ring: u32) {
+        self.offer(ring, 0, 1);
+        while self.used(ring) != self.rings[ring as usize].offered {
             self.wait(&[ring]);
         }
     }
 
+    /// Its memory has so many bytes from now on.
+    pub fn resize(&self, len: u64) {
+        self.memory.set_len(len).expect("it is ours");
+    }
+
     /// Sends a frame by this ring, and waits until it is taken.
     pub fn send(&mut self, ring: u32, frame: &[u8]) {
-        let bytes = [&[0; HEADER], frame].concat();
+        self.send_as(ring, &[0; HEADER], frame);
+    }
+
+    /// The same, behind this header.
+    pub fn send_as(&mut self, ring: u32, header: &[u8; HEADER], frame: &[u8]) {
+        let bytes = [&header[..], frame].concat();
         self.put(u64::from(ring) * PART + BUFFERS, &bytes);
         self.describe(ring, 0, bytes.len() as u32, 0, 0);
         self.take_first(ring);
