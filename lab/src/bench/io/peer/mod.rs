@@ -5,6 +5,7 @@ mod daemon;
 mod spdk;
 mod storage_daemon;
 mod testpmd;
+mod ubiblk;
 
 use super::{
     start::{Back, Start},
@@ -25,14 +26,22 @@ pub enum Peer {
     Spdk,
     /// Cloud Hypervisor's.
     CloudHypervisor,
+    /// Ubicloud's.
+    Ubiblk,
     /// DPDK's.
     Testpmd,
 }
 
 impl Peer {
     /// All of them, the daemon first.
-    pub const ALL: [Peer; 5] =
-        [Peer::Daemon, Peer::StorageDaemon, Peer::Spdk, Peer::CloudHypervisor, Peer::Testpmd];
+    pub const ALL: [Peer; 6] = [
+        Peer::Daemon,
+        Peer::StorageDaemon,
+        Peer::Spdk,
+        Peer::CloudHypervisor,
+        Peer::Ubiblk,
+        Peer::Testpmd,
+    ];
 
     pub const fn name(self) -> &'static str {
         match self {
@@ -40,6 +49,7 @@ impl Peer {
             Peer::StorageDaemon => storage_daemon::PROGRAM,
             Peer::Spdk => spdk::PROGRAM,
             Peer::CloudHypervisor => cloud_hypervisor::PROGRAM,
+            Peer::Ubiblk => ubiblk::PROGRAM,
             Peer::Testpmd => testpmd::PROGRAM,
         }
     }
@@ -50,7 +60,7 @@ impl Peer {
             Peer::Daemon => Ok(()),
             Peer::StorageDaemon => needs::storage_daemon(cx),
             Peer::Testpmd => needs::testpmd(cx),
-            Peer::Spdk | Peer::CloudHypervisor => needs::program(self.name()),
+            Peer::Spdk | Peer::CloudHypervisor | Peer::Ubiblk => needs::program(self.name()),
         };
         needed.err().map(|error| format!("{error:#}"))
     }
@@ -85,6 +95,8 @@ impl Peer {
             Peer::CloudHypervisor => {
                 matches!(back, Back::Ram | Back::File | Back::Direct) && clients == 1
             }
+            // The same, and always around the page cache.
+            Peer::Ubiblk => clients == 1 && ubiblk::serves(back),
             Peer::Testpmd => back == Back::Net,
         }
     }
@@ -97,6 +109,7 @@ impl Peer {
             Peer::StorageDaemon => storage_daemon::disk(start),
             Peer::Spdk => spdk::disk(start),
             Peer::CloudHypervisor => cloud_hypervisor::disk(start),
+            Peer::Ubiblk => ubiblk::disk(start),
             Peer::Testpmd => testpmd::network(start),
         }
     }
