@@ -18,7 +18,8 @@ const STATUS: u16 = 0x61;
 const SERR: u8 = 1 << 7;
 const IOCHK: u8 = 1 << 6;
 /// Set, they clear the reasons, and keep new ones from coming.
-const MASK: u8 = 1 << 2 | 1 << 3;
+const NO_SERR: u8 = 1 << 2;
+const NO_IOCHK: u8 = 1 << 3;
 /// Bits that are to be written as they are read.
 const KEPT: u8 = 0b11;
 
@@ -39,6 +40,13 @@ pub(super) fn look(cpu: &PerCpu) {
     cpu.nmi_pending.store(true, Ordering::Release);
 }
 
+/// The reasons that a status gives. A masked one is none: where nothing answers at the port, as in
+/// a VM, all bits are set.
+fn reasons(status: u8) -> u8 {
+    let of = |reason, mask| if status & mask == 0 { status & reason } else { 0 };
+    of(SERR, NO_SERR) | of(IOCHK, NO_IOCHK)
+}
+
 /// One arrived on this core. Called by its handler.
 pub(super) fn arrived(cpu: &PerCpu) {
     look(cpu);
@@ -48,9 +56,9 @@ pub(super) fn arrived(cpu: &PerCpu) {
         return;
     }
     let status = port::read8(STATUS);
-    let reasons = status & (SERR | IOCHK);
+    let reasons = reasons(status);
     if reasons != 0 {
-        port::write8(STATUS, status & KEPT | MASK);
+        port::write8(STATUS, status & KEPT | NO_SERR | NO_IOCHK);
     } else if source == NmiSource::MaybeKick {
         return;
     }
