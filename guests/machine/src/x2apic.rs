@@ -243,3 +243,8 @@ pub fn stop_timer() {
     wrmsr(INITIAL_COUNT, 0);
     wrmsr(LVT_TIMER, LVT_MASKED | u64::from(SPURIOUS_VECTOR));
 }
+
+/// Clears the timer's entry but for its mask.
+pub fn clear_timer() {
+    wrmsr(LVT_TIMER, LVT_MASKED);
+}

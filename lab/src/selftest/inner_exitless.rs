@@ -98,17 +98,7 @@ pub fn chosen(quick: bool, only: Option<&str>) -> Vec<Case> {
 pub fn run(cx: &Context, chosen: &[Case], kernel: &Kernel, tally: &Tally) -> Result<Summary> {
     let mut summary = Summary::default();
     for case in chosen {
-        summary += tally.play(cx, &case.name, || {
-            let mut heard = hear(cx, case, kernel)?;
-            // Seen once in some twenty runs and not understood (docs/nesting.md): more of its own
-            // instructions exit, as CLGI and STGI do in injection mode.
-            let counted = Counted::of(case, &heard.outer, &heard.inner.report);
-            let again = counted.is_slow().then(|| format!("; heard again after {counted:?}"));
-            if again.is_some() {
-                heard = hear(cx, case, kernel)?;
-            }
-            Ok(judge(case, &heard)? + &again.unwrap_or_default())
-        })?;
+        summary += tally.play(cx, &case.name, || judge(case, &hear(cx, case, kernel)?))?;
     }
     Ok(summary)
 }
@@ -230,15 +220,6 @@ impl Counted {
         counted
     }
 
-    /// More of its own instructions exited than should.
-    fn is_slow(&self) -> bool {
-        self.instructions > self.most_instructions()
-    }
-
-    fn most_instructions(&self) -> u64 {
-        self.inner + 4 * self.kicks + INSTRUCTIONS * self.starts
-    }
-
     fn complaints(&self) -> Vec<String> {
         let &Counted { inner, kicks, told, instructions, interrupts, besides, starts, .. } = self;
         let mut wrong = Vec::new();
@@ -246,7 +227,7 @@ impl Counted {
             wrong.push(format!("it was told {told} exits, and counts {inner}, {kicks} for kicks"));
         }
         for (what, found, most) in [
-            ("its own instructions", instructions, self.most_instructions()),
+            ("its own instructions", instructions, inner + 4 * kicks + INSTRUCTIONS * starts),
             ("interrupts", interrupts, LOST * starts),
             ("anything else", besides, 2 * kicks + BESIDES * starts),
         ] {

@@ -65,6 +65,27 @@ pub fn alone(test: &str, _: &Boot) {
         within == all && after == 0,
         "in service {within} of {all} times, {after} after EOI"
     );
+    if policy() == Policy::Direct {
+        cleared(test);
+    }
+}
+
+/// One that waits as the timer's entry is cleared comes all the same, and nothing exits for it: the
+/// local APIC stays the guest's.
+fn cleared(test: &str) {
+    let before = idt::count(0x50);
+    cpu::disable_interrupts();
+    x2apic::start_timer(0x50, false, 1);
+    let waits = wait::until(|| x2apic::requested(0x50));
+    x2apic::clear_timer();
+    let window = Window::open();
+    let still = x2apic::requested(0x50);
+    cpu::enable_interrupts();
+    cpu::pause();
+    let came = idt::count(0x50) - before;
+    let counted = window.close();
+    check!(test, waits && still && came == 1, "one waits as its entry is cleared: {came} came");
+    counted.expect_none(test);
 }
 
 /// Ticks without end, while the CPU computes and while it sleeps: under `direct` nothing exits.
