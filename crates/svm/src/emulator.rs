@@ -6,7 +6,8 @@
 //!
 //! - It reports interrupts and NMIs in EXITINTINFO as exceptions: [`true_event`].
 //! - It has a virtual interrupt on offer for ever if its delivery fails: what delivery can fail
-//!   with exits while one is on offer ([`DELIVERY_FAULTS`]), and #NP always.
+//!   with exits while one is on offer ([`DELIVERY_FAULTS`]), and #NP always. In a guest of a guest,
+//!   where any page may be missing, it is withdrawn ([`withdraw_taken`]).
 //! - It lets a virtual interrupt in whose class is the task priority's, and aborts if MOV to CR8
 //!   comes with one on offer: one that is held back isn't offered, and MOV to CR8 exits while there
 //!   is one ([`vendor::Quirk::TaskPriority`]).
@@ -38,7 +39,8 @@
 //! - It obeys a delivery mode in the LVT entry of the timer: `maps` opens that entry in no mode. On
 //!   a real CPU a guest that writes it has an exit that it wouldn't need.
 
-use crate::vmcb::Vmcb;
+use crate::events;
+use crate::vmcb::{Vmcb, int_ctl};
 use delivery::{Event, EventKind};
 
 /// EBX, ECX, EDX of CPUID 4000_0000 on QEMU's own emulation.
@@ -71,6 +73,15 @@ pub fn true_event(reported: Event, in_service: impl Fn(u8) -> bool) -> Event {
         (EventKind::Exception, v @ NO_EXCEPTION..) => Event::interrupt(v),
         (EventKind::Exception, v @ FIRST_INTERRUPT..) if in_service(v) => Event::interrupt(v),
         _ => reported,
+    }
+}
+
+/// The virtual interrupt on offer isn't any more, if the guest was left in its delivery: it was
+/// taken, and whoever has the event delivered again would have it delivered twice.
+pub fn withdraw_taken(vmcb: &mut Vmcb) {
+    let taken = events::interrupted(vmcb.exit_int_info).map(|event| event.vector);
+    if taken.is_some() && events::offered(vmcb) == taken {
+        vmcb.int_ctl &= !int_ctl::V_IRQ;
     }
 }
 
@@ -109,6 +120,25 @@ mod tests {
         assert_eq!(faults.collect::<Vec<_>>(), [10, 12, 13, 14]);
         let registers = (0..16).filter(|number| DEBUG_CONTROLS >> number & 1 != 0);
         assert_eq!(registers.collect::<Vec<_>>(), [4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn an_offer_that_was_taken_is_none() {
+        let mut vmcb = Vmcb::new_zeroed();
+        events::offer(&mut vmcb, Some(0x50));
+        let offered = vmcb.int_ctl;
+        let told = |event: Event| events::injected(Event::exception(event.vector, None));
+        // Stale; another event.
+        for info in [0x50, told(Event::interrupt(0x51)), told(Event::nmi()), 0] {
+            vmcb.exit_int_info = info;
+            withdraw_taken(&mut vmcb);
+            assert_eq!(vmcb.int_ctl, offered, "{info:#x}");
+        }
+        for info in [told(Event::interrupt(0x50)), events::injected(Event::interrupt(0x50))] {
+            (vmcb.exit_int_info, vmcb.int_ctl) = (info, offered);
+            withdraw_taken(&mut vmcb);
+            assert_eq!(vmcb.int_ctl, offered & !(1 << 8), "{info:#x}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use super::{
     alone,
-    case::{Case, Expected, Guest, MEMORY, NAMES, Outcome},
+    case::{Case, Cores, Expected, Guest, MEMORY, NAMES, Outcome},
     cases::{again, case, guest},
     judge,
     kernel::Kernel,
@@ -65,6 +65,8 @@ fn all() -> Vec<Case> {
     let several = Guest { devices: Vec::new(), ..smp::several("ipi-exits", Policy::Direct) };
     let disk = virtio::with_disk(guest("virtio-load", Policy::Direct));
     let pair = switch::pair("net-exchange", Policy::Direct);
+    let beside = |g: Guest| Guest { cores: Cores::First, counts: Vec::new(), ..g };
+    let shared = |policy| ["timer", "self-ipi"].map(|test| beside(plain(test, policy))).into();
     let sending = |test| Guest { devices: Vec::new(), ..smp::several(test, Policy::Eli) };
     let restart = Guest { devices: Vec::new(), ..again("restart", Policy::Direct) };
     let end = Expected::Fault("triple fault");
@@ -76,6 +78,8 @@ fn all() -> Vec<Case> {
         Case { sidecores: 1, ..of("-network", pair.into()) },
         of("-eli", vec![plain("timer", Policy::Eli), plain("self-ipi", Policy::Eli)]),
         of("-trap", vec![plain("timer", Policy::Trap)]),
+        of("-shared-eli", shared(Policy::Eli)),
+        of("-shared-trap", shared(Policy::Trap)),
         of("-sending", vec![sending("icr-storm")]),
         of("-restart", vec![restart]),
         of("-ends", vec![Guest { end, ..direct("triple-fault") }, direct("hello")]),
@@ -174,9 +178,9 @@ fn judge(case: &Case, heard: &Heard) -> Result<String> {
     if wrong.is_empty() { Ok(counted.told()) } else { bail!("{}", wrong.join("\n      ")) }
 }
 
-/// Whom what is sent finds running decides how many exits there are.
+/// Who has the core when, or whom what is sent finds running, decides how many exits there are.
 fn takes_turns(guest: &Guest) -> bool {
-    guest.cpus > 1 && guest.policy != Some(Policy::Direct)
+    guest.cores == Cores::First || guest.cpus > 1 && guest.policy != Some(Policy::Direct)
 }
 
 /// Exits of the outer hypervisor's, on the cores on which the inner one runs its guests.

@@ -172,12 +172,15 @@ impl SvmCpu {
         if let Some(debug) = nesting.debug.take() {
             nesting.inner.intercept_dr_write = debug;
         }
+        let event = svm::event(nesting.inner, &nesting.features, &in_service);
+        if event.is_some() && nesting.features.emulated {
+            svm::emulator::withdraw_taken(nesting.inner);
+        }
         nesting.nest.left(nesting.inner, v01);
         let refused = nesting.inner.exit_code as u32 == exit::INVALID;
         if refused && nesting.features.emulated && svm::emulator::mend(nesting.inner) {
             return Inner::Done;
         }
-        let event = svm::event(nesting.inner, &nesting.features, &in_service);
         let (msrs, ports) = nesting.nest.control().maps();
         let maps = Maps { memory, msrs, ports };
         let outcome = match nesting.nest.control().owner(
