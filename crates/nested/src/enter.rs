@@ -33,8 +33,7 @@ const PRIORITY: u64 = int_ctl::V_TPR | int_ctl::V_INTR_MASKING;
 pub struct Host {
     /// Its address space, which isn't that of 01.
     pub asid: u32,
-    /// Its permission maps: that of MSRs is merged by [`crate::OpenWords`], that of ports is
-    /// closed.
+    /// Its permission maps, merged by [`crate::OpenWords`].
     pub msrpm_base: u64,
     /// As above.
     pub iopm_base: u64,
@@ -102,7 +101,7 @@ impl Nest {
 
     /// Makes 02, which was [set up](Self::set_up), of the block at guest-physical address
     /// `address`, whose words are `block`, and of 01. The caller sets `nested_cr3` of 02, and
-    /// merges the map of MSRs.
+    /// merges the maps.
     ///
     /// # Errors
     ///

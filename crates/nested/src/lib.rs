@@ -26,7 +26,7 @@
 //! | `keep` | for how long the CPU keeps L1's global interrupt flag |
 //! | `leave` | an exit of L2, written into 12 |
 //! | `loaded` | what VMLOAD and VMSAVE move |
-//! | `maps` | the merged permission map of MSRs |
+//! | `maps` | the merged permission maps |
 //! | `tables` | L2's physical addresses, translated by both |
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
@@ -52,6 +52,6 @@ pub use control::Control;
 pub use enter::{Entry, Host, Nest};
 pub use keep::Keep;
 pub use leave::{Told, host_state};
-pub use maps::{MSR_WORDS, OpenWords, TooMany, Used};
+pub use maps::{MSR_WORDS, OpenWords, PORT_WORDS, TooMany, Used};
 pub use offer::Offer;
 pub use owner::{Owner, PermissionMaps};

@@ -50,12 +50,6 @@ impl Outline {
         Outline { inner: Some(inner), ..self }
     }
 
-    /// Does its guest access all of these ports without an exit?
-    pub fn opens(&self, first: u16, count: u8) -> bool {
-        let mut wanted = (0..u16::from(count)).map(|at| first.checked_add(at));
-        wanted.all(|port| maps::open_ports(self.pm_timer).any(|open| Some(open) == port))
-    }
-
     /// The parts that every vCPU has.
     const OWN_PARTS: u32 = 2 + Map::ALL.len() as u32;
 
@@ -168,7 +162,7 @@ impl audit::Outline for Outline {
     fn audit(&self, part: u32, word: impl Fn(u64) -> u64) -> Result<(), Finding> {
         if let Some((inner, part)) = self.inner.zip(part.checked_sub(Self::OWN_PARTS)) {
             let open = |bit| inner::in_any(bit, self.completions_exit, self.setup.shared);
-            return inner.audit(part, open, word);
+            return inner.audit(part, open, self.pm_timer, word);
         }
         match part.checked_sub(2).and_then(|map| Map::ALL.get(map as usize)) {
             Some(map) => self.audit_msrs(*map, word),

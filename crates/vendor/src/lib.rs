@@ -190,8 +190,6 @@ pub trait VirtualCpu: decode::Registers + Sized {
     /// After [`Inner::Elsewhere`]: the guest has these registers there without an exit, or none.
     /// They may be used until [`VirtualCpu::flush_translations`].
     fn inner_registers(&mut self, at: u64, registers: Option<Mapping>);
-    /// After [`Inner::Port`]: what an IN reads, if the guest itself reads it without an exit.
-    fn read_open_port(&self, access: PortAccess) -> Option<u32>;
     /// After [`Inner::Port`]: the inner guest's accumulator behind it.
     fn set_inner_accumulator(&mut self, value: u64);
     /// Does the inner guest's next entry inject an event?

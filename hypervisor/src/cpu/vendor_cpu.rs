@@ -7,9 +7,7 @@
 
 use super::svm::{self, SvmCpu};
 use super::vendor::audit::{self, Finding, InnerTables};
-use super::vendor::{
-    Attempt, Entry, Exit, GuestPages, Inner, Notice, PortAccess, Start, VirtualCpu, Visit,
-};
+use super::vendor::{Attempt, Entry, Exit, GuestPages, Inner, Notice, Start, VirtualCpu, Visit};
 use super::vmx::{self, VmxCpu};
 use alloc::string::{String, ToString};
 use core::sync::atomic::AtomicU32;
@@ -283,7 +281,6 @@ impl VirtualCpu for VendorCpu {
         mut inner_exit(memory: &dyn GuestPages) -> Inner;
         #[inline]
         mut inner_registers(at: u64, registers: Option<Mapping>);
-        ref read_open_port(access: PortAccess) -> Option<u32>;
         mut set_inner_accumulator(value: u64);
         #[inline]
         ref inner_injects() -> bool;

@@ -273,6 +273,8 @@ fn an_offer_reaches_whoever_has_interrupts_on() {
 #[test]
 fn msrs_are_open_where_both_maps_are_and_l2_uses_them() {
     use crate::{MSR_WORDS, OpenWords, TooMany, Used};
+    use svm::maps::msr_bit;
+    let bit = |msr, write| msr_bit(msr).map_or(usize::MAX, |bit| bit + usize::from(write));
     // FS.Base and GS.Base; writes of C001_0000.
     let mut own = [u64::MAX; MSR_WORDS];
     (own[264], own[512]) = (!0b1111, !0b10);
@@ -287,14 +289,14 @@ fn msrs_are_open_where_both_maps_are_and_l2_uses_them() {
     for (msr, write) in
         [(0xC000_0102, false), (0xC001_0000, false), (0xC000_0080, true), (0x48, true), (!0, true)]
     {
-        assert!(!open.add(&mut used, msr, write) && used.is_empty(), "{msr:#x}");
+        assert!(!open.add(&mut used, bit(msr, write)) && used.is_empty(), "{msr:#x}");
     }
-    assert!(open.add(&mut used, 0xC000_0101, true) && !used.is_empty());
+    assert!(open.add(&mut used, bit(0xC000_0101, true)) && !used.is_empty());
     let now = merge(&mut used, &|at| if at == 264 { !0b0101 } else { panic!("word {at}") });
     assert_eq!(now[264], !0b0101);
     assert!(now.iter().enumerate().all(|(at, word)| at == 264 || *word == u64::MAX));
     // L1 opens all: no more than the host's.
-    assert!(open.add(&mut used, 0xC001_0000, true));
+    assert!(open.add(&mut used, bit(0xC001_0000, true)));
     assert_eq!(merge(&mut used, &|_| 0), own);
     // Closed again, as L1 wants it now, and not looked at any more.
     assert_eq!(merge(&mut used, &|at| if at == 264 { u64::MAX } else { 0 })[264], u64::MAX);

@@ -17,7 +17,7 @@ mod smp;
 mod waiting;
 
 use crate::counters::{Policy, Window, policy};
-use crate::{boot::Boot, console::check, console::println, cpu};
+use crate::{acpi, boot::Boot, console::check, console::println, cpu};
 use block::{Block, Guest, exit};
 use ledger::Reason;
 use machine::attempt;
@@ -83,7 +83,7 @@ fn refused(test: &str) {
 }
 
 /// Exits of every kind that needs no device, each told as the manual has it.
-pub fn exits(test: &str, _: &Boot) {
+pub fn exits(test: &str, boot: &Boot) {
     refused(test);
     let mut guest = Guest::new(inside::cpuids());
     const ROUNDS: u64 = 200;
@@ -124,6 +124,7 @@ pub fn exits(test: &str, _: &Boot) {
         guest.skip(bytes);
     }
     maps(test, &mut guest);
+    timer(test, boot, &mut guest);
     triple_fault(test, &mut guest);
     injected(test, &mut guest);
     flags(test, &mut guest);
@@ -200,6 +201,47 @@ fn ports(test: &str, guest: &mut Guest) {
     block::open_port(SCRATCH, false);
     uses(guest, 0x55);
     check!(test, guest.code() == exit::IOIO, "closed again without a word: {:#x}", guest.code());
+}
+
+/// A port that L1 opens and that L1 itself has without an exit.
+fn timer(test: &str, boot: &Boot, guest: &mut Guest) {
+    let Some(fadt) = acpi::Tables::find(boot.rsdp).and_then(|tables| tables.fadt()) else {
+        check!(test, false, "there is a FADT");
+        return;
+    };
+    let port = fadt.timer_port;
+    let reads = |guest: &mut Guest| {
+        guest.restart(inside::times());
+        guest.registers.rdx = port.into();
+        let window = Window::open();
+        guest.enter();
+        let exits = window.close().own();
+        block::let_in();
+        exits
+    };
+    let open = |open| (port..port + 4).for_each(|port| block::open_port(port, open));
+    for round in 0..2 {
+        open(true);
+        for (when, wanted) in [("first", 3), ("and then", 2)] {
+            let exits = reads(guest);
+            let (code, then) = (guest.code(), guest.registers.rcx);
+            let went = guest.block().get(block::RAX).wrapping_sub(then) & 0xFF_FFFF;
+            let right = code == exit::VMMCALL && went < 1 << 22 && then >> 24 == 0;
+            check!(test, right, "the PM timer, {round}: {code:#x}, {then:#x}, {went:#x} later");
+            let right = policy() == Policy::Bare || exits == wanted;
+            check!(test, right, "{when} {exits} exits for two reads, and for VMMCALL and VMRUN");
+        }
+        open(false);
+        reads(guest);
+        let code = guest.code();
+        check!(test, code == exit::IOIO, "closed without a word: {code:#x}");
+        // One port of four.
+        block::open_port(port, true);
+        reads(guest);
+        let code = guest.code();
+        check!(test, code == exit::IOIO, "open in part: {code:#x}");
+    }
+    open(false);
 }
 
 /// It has no table of interrupts, and executes what is undefined.

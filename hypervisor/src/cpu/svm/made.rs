@@ -53,7 +53,7 @@ impl SvmCpu {
         let nesting = match offer {
             Some(offer) => {
                 let mut nesting =
-                    Box::new(Nesting::new(offer, setup.features, &msrs, nested_root)?);
+                    Box::new(Nesting::new(offer, setup.features, &setup.maps, nested_root)?);
                 outline = outline.with_inner(nesting.outline());
                 Some(nesting)
             }

@@ -12,10 +12,8 @@ mod supported;
 mod switch;
 
 use super::extra::{self, Extra, Fresh};
-use super::vendor::{
-    Attempt, Entry, Exit, GuestPages, Inner, Notice, PortAccess, Start, VirtualCpu,
-};
-use super::{msr, port, rdtsc, x2apic};
+use super::vendor::{Attempt, Entry, Exit, GuestPages, Inner, Notice, Start, VirtualCpu};
+use super::{msr, rdtsc, x2apic};
 use alloc::boxed::Box;
 use core::arch::asm;
 use core::sync::atomic::AtomicU32;
@@ -375,16 +373,6 @@ impl VirtualCpu for SvmCpu {
 
     fn inner_registers(&mut self, at: u64, registers: Option<Mapping>) {
         self.registers_of_l1(at, registers);
-    }
-
-    fn read_open_port(&self, access: PortAccess) -> Option<u32> {
-        let PortAccess { port, size, input } = access;
-        let open = input && self.outline.opens(port, size);
-        open.then(|| match size {
-            1 => port::read8(port).into(),
-            2 => port::read16(port).into(),
-            _ => port::read32(port),
-        })
     }
 
     fn set_inner_accumulator(&mut self, value: u64) {

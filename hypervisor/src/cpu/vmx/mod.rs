@@ -19,9 +19,7 @@ mod supported;
 mod switch;
 
 use super::extra::{self, Extra, Fresh};
-use super::vendor::{
-    Attempt, Entry, Exit, GuestPages, Inner, Notice, PortAccess, Start, VirtualCpu,
-};
+use super::vendor::{Attempt, Entry, Exit, GuestPages, Inner, Notice, Start, VirtualCpu};
 use super::{rdtsc, x2apic};
 use crate::interrupts;
 use core::arch::asm;
@@ -416,11 +414,6 @@ impl VirtualCpu for VmxCpu {
 
     #[inline(never)]
     fn inner_registers(&mut self, _at: u64, _registers: Option<Mapping>) {}
-
-    #[inline(never)]
-    fn read_open_port(&self, _access: PortAccess) -> Option<u32> {
-        None
-    }
 
     #[inline(never)]
     fn set_inner_accumulator(&mut self, _value: u64) {}

@@ -62,13 +62,8 @@ impl<C: VirtualCpu> Vcpu<C> {
         access: PortAccess,
         old: u64,
     ) -> Result<Reason, (Reason, Stop)> {
-        let (new, reason) = match self.cpu.read_open_port(access) {
-            Some(value) => (access.loaded(old, value), Reason::PortIo),
-            None => {
-                let reason = self.port_reason(access);
-                (self.accumulator_io(access, old).map_err(|stop| (reason, stop))?, reason)
-            }
-        };
+        let reason = self.port_reason(access);
+        let new = self.accumulator_io(access, old).map_err(|stop| (reason, stop))?;
         self.cpu.set_inner_accumulator(new);
         Ok(reason)
     }

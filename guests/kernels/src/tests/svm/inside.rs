@@ -4,7 +4,7 @@ core::arch::global_asm!(
     r#"
 .balign 16
 .global svm_cpuids, svm_hypercall, svm_halt, svm_reads_msr, svm_writes_port, svm_uses_port
-.global svm_undefined, svm_spins, svm_touches, svm_stores, svm_jumps
+.global svm_times, svm_undefined, svm_spins, svm_touches, svm_stores, svm_jumps
 .global svm_saves, svm_loads, svm_flags, svm_arrives, svm_watches, svm_refuses
 svm_cpuids:
     lea rcx, [rdx + 1]
@@ -29,6 +29,11 @@ svm_uses_port:
     mov rax, rdi
     in al, dx
     mov rcx, rax
+    vmmcall
+svm_times:
+    in eax, dx
+    mov ecx, eax
+    in eax, dx
     vmmcall
 svm_undefined:
     ud2
@@ -99,6 +104,8 @@ codes!(
     writes_port = svm_writes_port,
     /// OUT of RSI's byte to port DX, IN from there into RDI's lowest byte, that in RCX, VMMCALL.
     uses_port = svm_uses_port,
+    /// IN from port DX, that in RCX, once more, VMMCALL.
+    times = svm_times,
     /// UD2.
     undefined = svm_undefined,
     /// Nothing, without end.

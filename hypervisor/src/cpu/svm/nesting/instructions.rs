@@ -9,7 +9,7 @@ use crate::cpu::svm::SvmCpu;
 use decode::{Mode, Registers as _};
 use delivery::Event;
 use nested::tables::{Access, Rules, walk};
-use nested::{Block as _, Illegal, Used, host_state, loaded};
+use nested::{Illegal, host_state, loaded};
 use svm::Vmcb;
 use svm::vmcb::{exit, int_ctl};
 use vendor::{Attempt, GuestPages};
@@ -78,8 +78,8 @@ impl Nesting {
                 root
             }
         };
-        if !self.used.is_empty() {
-            self.merge_msrs(v01, memory);
+        if !self.used.is_empty() || !self.used_ports.is_empty() {
+            self.merge_maps(v01, memory);
         }
         if self.features.emulated && self.inner.int_ctl & int_ctl::V_IRQ != 0 {
             // Else it aborts: see `svm::emulator`.
@@ -101,44 +101,6 @@ impl Nesting {
         if self.shadow.fill(&mut self.frames, cr3, address, page) != Ok(false) {
             self.inner.tlb_control = 1;
         }
-    }
-
-    /// L2 accesses a register that L1 lets it access. False: the host doesn't.
-    pub(super) fn open_msr(
-        &mut self,
-        v01: &Vmcb,
-        memory: &dyn GuestPages,
-        msr: u32,
-        write: bool,
-    ) -> bool {
-        self.merge_msrs(v01, memory);
-        let Some((_, open)) = self.open.get(self.made_of) else { return false };
-        let opens = open.add(&mut self.used, msr, write);
-        self.merge_msrs(v01, memory);
-        opens
-    }
-
-    /// L2's map of MSRs: of L1's that is in force, and of the one in its memory.
-    #[inline(never)]
-    fn merge_msrs(&mut self, v01: &Vmcb, memory: &dyn GuestPages) {
-        if self.open.get(self.made_of).is_none_or(|(map, _)| *map != v01.msrpm_base) {
-            // Another mode of L1's: what was open by the other map is closed.
-            self.msrs.fill(u64::MAX);
-            self.used = Used::default();
-            let at = self.open.iter().position(|(map, _)| *map == v01.msrpm_base);
-            self.made_of = at.unwrap_or(usize::MAX);
-        }
-        let Some((_, open)) = self.open.get(self.made_of) else { return };
-        let control = self.nest.control();
-        let (base, all) = (control.maps().0, !control.has(exit::MSR));
-        // What isn't memory is all ones, as the map of ports is.
-        let page = |n: u64| memory.page(base.wrapping_add(n)).unwrap_or(self.host.iopm_base);
-        let first = page(0);
-        open.merge(&mut self.used, self.msrs, |at| match at {
-            _ if all => 0,
-            0..512 => InPage(first).read(at * 8),
-            _ => InPage(page(4096)).read(at * 8),
-        });
     }
 }
 

@@ -116,6 +116,9 @@ impl Nesting {
             exit::RDPMC => self.raise(GENERAL_PROTECTION, Some(0)),
             exit::IOIO => {
                 if let Some((access, next)) = svm::port_access(self.inner) {
+                    if self.open_ports(v01, memory, &access) {
+                        return Ok(Inner::Filled);
+                    }
                     self.inner.advance(next);
                     return Ok(Inner::Port(access, self.inner.rax));
                 }

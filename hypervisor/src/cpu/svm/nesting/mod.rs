@@ -16,21 +16,23 @@
 //! | `holding` | L1's global interrupt flag, and what holds interrupts back |
 //! | `instructions` | VMRUN, VMLOAD, VMSAVE, STGI, CLGI, INVLPGA |
 //! | `leaving` | the exits of L2 |
+//! | `maps` | the permission maps by which L2 runs |
 //! | `memory` | L1's memory, the frames of the composed tables |
 
 mod guarding;
 mod holding;
 mod instructions;
 mod leaving;
+mod maps;
 mod memory;
 
 use crate::memory as machine;
 use alloc::vec::Vec;
 use memory::Frames;
 use nested::tables::{Registers, Shadow};
-use nested::{Host, Keep, MSR_WORDS, Nest, Offer, OpenWords, Used};
-use svm::maps::{self, Map};
-use svm::{EFER_SVME, Features, Inner, Vmcb};
+use nested::{Host, Keep, MSR_WORDS, Nest, Offer, OpenWords, PORT_WORDS, Used};
+use svm::maps::{MSR_BYTES, PORT_BYTES};
+use svm::{EFER_SVME, Features, Inner, Maps, Vmcb};
 
 /// For the tables of each vCPU: with its memory in pages of 4 KiB, 1 GiB of L2's at a time.
 const FRAMES: u64 = 512;
@@ -60,8 +62,12 @@ pub struct Nesting {
     made_of: usize,
     /// The words of that one which L2 uses.
     used: Used,
-    /// The maps by which L1 runs, and where they are open.
+    /// The maps of MSRs by which L1 runs, and where they are open.
     open: Vec<(u64, OpenWords)>,
+    /// L2's map of ports, the words of it that it uses, and where that of L1 is open.
+    ports: &'static mut [u64; PORT_WORDS],
+    used_ports: Used,
+    open_to_l1: OpenWords,
     shadow: Shadow,
     /// What is in it beside L1's memory.
     registers: Registers,
@@ -87,28 +93,27 @@ pub struct Nesting {
 
 impl Nesting {
     /// Of a vCPU whose maps of MSRs and nested tables are these. None: memory ran out.
-    pub fn new(
-        offer: Offer,
-        features: Features,
-        own: &[u64; Map::ALL.len()],
-        nested_root: u64,
-    ) -> Option<Self> {
+    pub fn new(offer: Offer, features: Features, own: &Maps, nested_root: u64) -> Option<Self> {
         let inner = pages(size_of::<Vmcb>(), 0)?;
-        let (msrs, ports) = (pages(maps::MSR_BYTES, 0xFF)?, pages(maps::PORT_BYTES, 0xFF)?);
+        let (msrs, ports) = (pages(MSR_BYTES, 0xFF)?, pages(PORT_BYTES, 0xFF)?);
+        let (msrpm_base, iopm_base) = (msrs, ports);
         // SAFETY: just allocated with these sizes, aligned, identity-mapped, and ours; all zeroes
         // are a valid control block.
-        let (inner, msrs) =
-            unsafe { (&mut *(inner as *mut Vmcb), &mut *(msrs as *mut [u64; MSR_WORDS])) };
-        let msrpm_base = core::ptr::from_mut(msrs) as u64;
-        let host = Host { asid: ADDRESS_SPACE, msrpm_base, iopm_base: ports };
+        let (inner, msrs, ports) = unsafe {
+            let msrs = &mut *(msrs as *mut [u64; MSR_WORDS]);
+            (&mut *(inner as *mut Vmcb), msrs, &mut *(ports as *mut [u64; PORT_WORDS]))
+        };
+        let host = Host { asid: ADDRESS_SPACE, msrpm_base, iopm_base };
         Nest::set_up(inner, &host);
         inner.nested_cr3 = nested_root;
-        let mut open = Vec::with_capacity(own.len());
-        for map in own {
-            // SAFETY: of this size and aligned; it doesn't change any more.
-            let words = unsafe { &*(*map as *const [u64; MSR_WORDS]) };
-            open.push((*map, OpenWords::of(words).ok()?));
+        // SAFETY: maps of L1's have these sizes, and are aligned; they don't change any more.
+        let words =
+            |map: u64, bytes| unsafe { core::slice::from_raw_parts(map as *const u64, bytes / 8) };
+        let mut open = Vec::with_capacity(own.msrs.len());
+        for map in own.msrs {
+            open.push((map, OpenWords::of(words(map, MSR_BYTES)).ok()?));
         }
+        let open_to_l1 = OpenWords::of(words(own.ports, PORT_BYTES)).ok()?;
         Some(Nesting {
             nest: Nest::new(),
             inner,
@@ -119,6 +124,9 @@ impl Nesting {
             made_of: 0,
             used: Used::default(),
             open,
+            ports,
+            used_ports: Used::default(),
+            open_to_l1,
             shadow: Shadow::new(),
             registers: Registers::default(),
             own_root: nested_root,
