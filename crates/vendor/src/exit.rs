@@ -49,6 +49,8 @@ pub enum Exit {
     /// An NMI came: another core wants this one's attention, or the machine has to tell something.
     /// The host's handler has had it already.
     Nmi,
+    /// The time of [`VirtualCpu::leave_at`](crate::VirtualCpu::leave_at) has come.
+    TimeUp,
     /// A fault that the delivery of an event may have caused.
     Fault {
         /// The fault.

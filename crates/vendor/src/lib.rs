@@ -73,6 +73,9 @@ pub trait VirtualCpu: decode::Registers + Sized {
     /// Has the next entry end as soon as what is injected is delivered, before the guest's next
     /// instruction: the exit is [`Exit::Nmi`].
     fn leave_at_once(&mut self);
+    /// On a shared core: has the guest left at this time of the TSC, whatever it does
+    /// ([`Exit::TimeUp`]); `u64::MAX`: no more. False: the CPU can't, and the host's timers are to.
+    fn leave_at(&mut self, at: u64) -> bool;
     /// Whether it was left for a write to an MSR: an answer at hand, for those in a hurry.
     fn wrote_msr(&self) -> bool;
     /// Whether it was left for HLT, likewise.

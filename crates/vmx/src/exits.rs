@@ -77,8 +77,7 @@ pub fn cr4_source(area: &impl Area) -> Option<u8> {
 }
 
 /// Why the guest was left. An interrupt window, or a task priority below the threshold, are one to
-/// who made an offer: [`Exit::Window`]. The preemption timer counts as the NMI that
-/// it takes the place of.
+/// who made an offer: [`Exit::Window`].
 pub fn decode(area: &impl Area) -> Exit {
     let qualification = area.read(field::QUALIFICATION);
     match basic(area) {
@@ -129,7 +128,7 @@ pub fn decode(area: &impl Area) -> Exit {
             table: qualification & 0b11 << 7 == 1 << 7,
             event: Delivered::interrupted(area).map(Into::into),
         },
-        reason::PREEMPTION_TIMER => Exit::Nmi,
+        reason::PREEMPTION_TIMER => Exit::TimeUp,
         reason::XSETBV => Exit::Xsetbv,
         number => unknown(area, number),
     }

@@ -141,7 +141,7 @@ fn the_rest_has_no_qualification() {
         (0x8000_0021, Exit::InvalidState),
         (0x8000_0029, Exit::MachineCheck),
         (43, Exit::Window),
-        (52, Exit::Nmi),
+        (52, Exit::TimeUp),
         (54, Exit::FlushCaches),
         (55, Exit::Xsetbv),
     ];

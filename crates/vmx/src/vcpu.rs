@@ -29,6 +29,9 @@ const BY_STI: u64 = 1 << 0;
 const BY_MOV_SS: u64 = 1 << 1;
 const BY_NMI: u64 = 1 << 3;
 
+/// A time that doesn't come.
+const NEVER: u64 = u64::MAX;
+
 /// The largest limit of an IDT that is cut.
 const CUT: u64 = FIRST_RESERVED as u64 * GATE_BYTES as u64 - 1;
 
@@ -84,8 +87,10 @@ pub struct Vcpu<A> {
     raised: bool,
     /// Cached translations are to be dropped before the next entry.
     flushes: bool,
-    /// The preemption timer is on.
+    /// It is left at once, by the preemption timer.
     leaves: bool,
+    /// When it is left by that timer, by the TSC; [`NEVER`]: it isn't.
+    limit: u64,
     /// The guest is left behind the shadow of an STI, for an NMI that waits.
     awaits_shadow: bool,
 }
@@ -113,6 +118,7 @@ impl<A: Area> Vcpu<A> {
             raised: false,
             flushes: true,
             leaves: false,
+            limit: NEVER,
             awaits_shadow: false,
         };
         vcpu.reset(setup.start);
@@ -154,6 +160,7 @@ impl<A: Area> Vcpu<A> {
         start::reset(&mut self.area, &self.capabilities, start);
         self.set_primary(primary::NMI_WINDOW, false);
         self.end_leave();
+        self.leave_at(NEVER);
         self.watch_idt(false);
         self.watch_halt(false);
         (self.timer_open, self.timer_lent) = (true, false);
@@ -176,9 +183,12 @@ impl<A: Area> Vcpu<A> {
 
     /// Why it was left; to be asked once for each time.
     pub fn exit(&mut self) -> Exit {
+        let at_once = self.leaves;
         self.end_leave();
         let exit = exits::decode(&self.area);
         match exit {
+            // It takes the place of an NMI.
+            Exit::TimeUp if at_once => return Exit::Nmi,
             Exit::NmiDone => self.set_primary(primary::NMI_WINDOW, false),
             Exit::Forbidden => {
                 if let Some(from) = exits::cr4_source(&self.area) {

@@ -20,6 +20,7 @@ enum Step {
     WatchHalt(bool),
     X2apic(bool),
     Leave,
+    LeaveAt(u64),
     Guest {
         interrupts: bool,
         blocking: u64,
@@ -72,6 +73,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         any::<bool>().prop_map(Step::WatchHalt),
         any::<bool>().prop_map(Step::X2apic),
         Just(Step::Leave),
+        any::<u64>().prop_map(Step::LeaveAt),
         (any::<bool>(), prop::sample::select(vec![0, 1, 2, 8, 9, 10]))
             .prop_map(|(interrupts, blocking)| Step::Guest { interrupts, blocking }),
         (any::<u32>(), any::<u32>(), 1..=15u64)
@@ -118,6 +120,7 @@ proptest! {
                 Step::WatchHalt(on) => v.watch_halt(on),
                 Step::X2apic(on) => v.show_x2apic(mode, on),
                 Step::Leave => v.leave_at_once(),
+                Step::LeaveAt(at) => v.leave_at(at),
                 Step::Guest { interrupts, blocking } if !v.injects() => {
                     // Behind STI interrupts are let in.
                     let open = interrupts || blocking & 1 != 0;
@@ -146,7 +149,7 @@ proptest! {
                 Step::Debug { .. } => {}
                 Step::Advance => v.advance(0x20_0000),
                 Step::Abort => {
-                    v.prepare();
+                    v.prepare(|| 0);
                     prop_assert_eq!(check(&v.area, &v.capabilities), Ok(()));
                     v.aborted();
                 }
@@ -157,7 +160,7 @@ proptest! {
             }
             prop_assert_eq!(v.in_injection(), mode == Mode::Injection);
             let priority = class(v.virtual_priority());
-            v.prepare();
+            v.prepare(|| 0);
             prop_assert_eq!(check(&v.area, &v.capabilities), Ok(()));
             let threshold = v.area.read(field::TPR_THRESHOLD);
             prop_assert!(threshold <= u64::from(priority) || mode != Mode::Injection);

@@ -71,7 +71,7 @@ fn raised(vcpu: &Vcpu<Model>) -> Option<u8> {
 
 /// An entry and an exit.
 fn run(vcpu: &mut Vcpu<Model>) {
-    vcpu.prepare();
+    vcpu.prepare(|| 0);
     check(&vcpu.area, &vcpu.capabilities).unwrap();
     vcpu.entered();
     Delivered::withdraw(&mut vcpu.area);
@@ -117,25 +117,25 @@ fn hlt_where_an_interrupt_waits_is_begun_by_the_host() {
 fn an_offer_is_raised_where_the_guest_lets_it_in() {
     let mut v = vcpu(LONG, false);
     v.offer(Some(0x51));
-    v.prepare();
+    v.prepare(|| 0);
     assert_eq!((raised(&v), window(&v), v.offer_accepted()), (None, true, false), "IF is clear");
     v.entered();
     assert_eq!(v.offered(), Some(0x51));
     v.area.write(field::GUEST_RFLAGS, 0x202);
     v.area.write(field::GUEST_INTERRUPTIBILITY, 1);
-    v.prepare();
+    v.prepare(|| 0);
     assert_eq!((raised(&v), window(&v)), (None, true), "behind STI");
     assert!(halts(&v), "HLT there exits");
     v.entered();
     v.area.write(field::GUEST_INTERRUPTIBILITY, 0);
     v.set_virtual_priority(0x51);
-    v.prepare();
+    v.prepare(|| 0);
     assert_eq!((raised(&v), window(&v)), (None, false), "the task priority holds it back");
     assert!(!halts(&v), "and it may sleep");
     assert_eq!(v.area.read(field::TPR_THRESHOLD), 5, "until it is below its class");
     v.entered();
     v.set_virtual_priority(0x4F);
-    v.prepare();
+    v.prepare(|| 0);
     assert_eq!((raised(&v), window(&v)), (Some(0x51), false));
     assert_eq!(v.area.read(field::TPR_THRESHOLD), 0);
     v.aborted();
@@ -150,7 +150,7 @@ fn an_exception_goes_before_an_offer() {
     v.area.write(field::GUEST_RFLAGS, 0x202);
     v.offer(Some(0x51));
     v.inject(Event::exception(13, Some(0)));
-    v.prepare();
+    v.prepare(|| 0);
     assert_eq!((raised(&v), window(&v)), (Some(13), true));
     v.aborted();
     assert_eq!(raised(&v), Some(13), "which an abort leaves");
@@ -272,6 +272,53 @@ fn modes_decide_what_exits() {
     assert!(has(&v, field::PIN_CONTROLS, pin::PREEMPTION_TIMER));
     v.acknowledge_exit();
     assert!(!has(&v, field::PIN_CONTROLS, pin::PREEMPTION_TIMER));
+}
+
+/// The timer has its count anew at each entry: what the host did meanwhile is time, too.
+#[test]
+fn a_guest_is_left_at_its_time_and_not_before() {
+    let mut v = vcpu(LONG, true);
+    let on = |v: &Vcpu<Model>| v.area.read(field::PIN_CONTROLS) as u32 & pin::PREEMPTION_TIMER != 0;
+    let unit = 1 << v.capabilities.timer_shift();
+    assert!(unit > 1 && !on(&v));
+    let up = |v: &mut Vcpu<Model>| {
+        v.area.write(field::EXIT_REASON, exits::reason::PREEMPTION_TIMER.into());
+        v.exit()
+    };
+    v.leave_at(1_000_000);
+    for now in [0, 999_000, 999_999, 1_000_000, 2_000_000] {
+        v.prepare(|| now);
+        assert!(on(&v));
+        // The first step takes any part of a unit, down to nothing.
+        let left = 1_000_000u64.saturating_sub(now);
+        let steps = v.area.read(field::PREEMPTION_TIMER) - 1;
+        assert!((left..left + unit).contains(&(steps * unit)), "{left} {steps}");
+        check(&v.area, &v.capabilities).unwrap();
+        v.entered();
+        assert_eq!(up(&mut v), Exit::TimeUp);
+    }
+    // At once is at once, and the time stands.
+    v.leave_at_once();
+    v.prepare(|| 0);
+    assert_eq!(v.area.read(field::PREEMPTION_TIMER), 0);
+    assert_eq!((up(&mut v), on(&v)), (Exit::Nmi, true));
+    v.prepare(|| 0);
+    assert_ne!(v.area.read(field::PREEMPTION_TIMER), 0);
+    assert_eq!(up(&mut v), Exit::TimeUp);
+    // One that is further away than the timer counts is looked at again.
+    v.leave_at(u64::MAX - 1);
+    v.prepare(|| 0);
+    assert_eq!(v.area.read(field::PREEMPTION_TIMER), u32::MAX.into());
+    v.leave_at(u64::MAX);
+    assert!(!on(&v));
+    v.leave_at_once();
+    v.leave_at(u64::MAX);
+    assert!(on(&v), "it is left at once all the same");
+    v.acknowledge_exit();
+    assert!(!on(&v));
+    v.leave_at(5);
+    v.reset(LONG);
+    assert!(!on(&v), "a reset has no time");
 }
 
 /// The guest is left for #DB, as a CPU leaves it: nothing is held back (SDM vol. 3, 28.3.4).

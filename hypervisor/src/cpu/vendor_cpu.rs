@@ -69,10 +69,9 @@ fn chosen() -> Vendor {
 }
 
 /// What a plan asks for and this vendor's side hasn't yet, as the end of a sentence.
-pub fn lacks(nested: bool, shared: bool) -> Option<&'static str> {
+pub fn lacks(nested: bool) -> Option<&'static str> {
     match chosen() {
         Vendor::Vmx if nested => Some("guests of a guest aren't there on VMX yet"),
-        Vendor::Vmx if shared => Some("shared cores aren't there on VMX yet"),
         _ => None,
     }
 }
@@ -189,6 +188,8 @@ impl VirtualCpu for VendorCpu {
         mut enter(requests: &AtomicU32) -> Entry;
         #[inline]
         mut leave_at_once();
+        #[inline(always)]
+        mut leave_at(at: u64) -> bool;
         #[inline(always)]
         ref wrote_msr() -> bool;
         #[inline(always)]

@@ -53,6 +53,8 @@ struct Entries {
     main: Cell<Suspended>,
     /// The time that the core's timer is set for, or [`NEVER`].
     armed: Cell<u64>,
+    /// When a timer has the core looked at for others; [`NEVER`]: none, or the CPU does it.
+    others: Cell<u64>,
 }
 
 // SAFETY: after boot it is used by the core it is for alone, which `RunQueue::entries` checks.
@@ -129,7 +131,8 @@ impl RunQueue {
         }
         let (queue, main) = (RefCell::new(queue), Cell::default());
         self.mailboxes.call_once(|| mailboxes);
-        self.entries.call_once(|| Entries { queue, suspended, main, armed: Cell::new(NEVER) });
+        let [armed, others] = [const { Cell::new(NEVER) }; 2];
+        self.entries.call_once(|| Entries { queue, suspended, main, armed, others });
     }
 
     #[inline]
@@ -208,15 +211,16 @@ impl RunQueue {
     /// Before the guest is entered: `None`, if the core is to be given to another than its vCPU
     /// `resident`. Else it sets the timer for whatever comes first, the vCPU's own `deadline` or
     /// what the core has to do for others. While the timer is `lent`, that is core 0's alarm for
-    /// what it has to do for others. Says whether another could run, and until when nothing is to
-    /// be done anew, if nobody asks for anything.
+    /// what it has to do for others. Where the CPU itself ends the guest's run at that time
+    /// (`leave_at`), the timers have nothing to do for others. Says whether another could run, and
+    /// until when nothing is to be done anew, if nobody asks for anything.
     #[inline]
     pub fn arm(
         &self,
         resident: &Mailbox,
         now: u64,
-        deadline: u64,
-        lent: bool,
+        (deadline, lent): (u64, bool),
+        leave_at: impl FnOnce(u64) -> bool,
     ) -> Option<(bool, u64)> {
         let entries = self.entries();
         let (contested, others, stands) = {
@@ -228,6 +232,8 @@ impl RunQueue {
             (contested, others, queue.stands())
         };
         self.residency.set_due(others.min(now.wrapping_add(self.slice)));
+        let others = if leave_at(others) { NEVER } else { others };
+        entries.others.set(others);
         if lent {
             clock::set_alarm(&self.residency, others);
         } else {
@@ -237,14 +243,14 @@ impl RunQueue {
     }
 
     /// Before the guest is entered: the core's timer is its from here on, with `vector`, started
-    /// from `count` with this divider. Core 0 takes the core back.
+    /// from `count` with this divider. Core 0 takes the core back, where the CPU itself doesn't.
     pub fn lend_timer(&self, vector: u8, divide: u32, count: u32) {
         let entries = self.entries();
         x2apic::timer_start(0);
         x2apic::timer_divide(divide);
         x2apic::timer_lvt(vector, TimerMode::OneShot, false);
         x2apic::timer_start(count);
-        clock::set_alarm(&self.residency, entries.queue.borrow().due().1);
+        clock::set_alarm(&self.residency, entries.others.get());
     }
 
     /// The timer is the host's again, and isn't set.

@@ -1,12 +1,13 @@
 //! VMs on Bochs' machine, which has Intel's VMX, no IOMMU and no MSI: the test kernels under each
-//! policy, on cores of their own, with interrupts of their own timers and of their other vCPUs.
+//! policy, on cores of their own or on one, with interrupts of their own timers and of their other
+//! vCPUs.
 //!
 //! Not here: what is about a device's interrupts, of which the machine has none that a VM could be
-//! given; so ELI mode, which such a VM never enters, and restarts, which are counted in one's
-//! registers. Nor `lowest-vectors`, which only QEMU's local APIC takes.
+//! given; so ELI mode, which such a VM never enters. Nor `lowest-vectors`, which only QEMU's local
+//! APIC takes.
 
 use super::case::{Case, Cores, Expect, Expected, Guest, Special};
-use super::cases::{case, guest};
+use super::cases::{again, case, guest, heartbeat};
 use super::hostile;
 use super::names::named;
 use super::smp;
@@ -58,6 +59,34 @@ const SMP_TESTS: [&str; 13] = [
     "kicks",
 ];
 
+/// Those of one vCPU on a core that another VM's heart beats on.
+const SHARED: [&str; 12] = [
+    "hello",
+    "exceptions",
+    "debugged",
+    "timer",
+    "self-ipi",
+    "apic-modes",
+    "self-nmi",
+    "bad-msr",
+    "bad-xcr",
+    "bad-cr4",
+    "lock-mov-cr0",
+    "compatibility",
+];
+
+/// Those of three, all on one core.
+const SHARED_SMP: [&str; 8] = [
+    "ap-start",
+    "ap-restart",
+    "ipi-ring",
+    "ipi-all",
+    "ipi-nmi",
+    "shootdown",
+    "timers",
+    "xapic-ipi",
+];
+
 /// Those under `trap`.
 const SMP_UNDER_TRAP: [&str; 5] = ["ap-start", "ipi-all", "ipi-nmi", "kicks", "icr-storm"];
 
@@ -100,16 +129,39 @@ fn all() -> Vec<Case> {
         cases.push(of(name, 4, Guest { options, ..smp::several(test, policy) }));
     }
     cases.extend(hostile::on_bochs());
-    let plain = |policy| of_guest(guest("hello", policy));
-    let shared = [Policy::Eli; 2].map(|policy| Guest { cores: Cores::First, ..plain(policy) });
-    let nested = [Guest { nested: true, ..plain(Policy::Direct) }];
-    for (name, guests, why) in [
-        ("shared", Vec::from(shared), "shared cores aren't there on VMX yet"),
-        ("nested", Vec::from(nested), "guests of a guest aren't there on VMX yet"),
-    ] {
-        let case = Case { guests, ..case(format!("bochs-refuse/{name}"), false, []) };
-        let expect = Expect::Refused(vec![why]);
-        cases.push(Case { machine: Special::Bochs(2), expect, ..case });
+    cases.extend(shared());
+    let nested = Guest { nested: true, ..guest("hello", Policy::Direct) };
+    let expect = Expect::Refused(vec!["guests of a guest aren't there on VMX yet"]);
+    cases.push(Case { expect, ..of("bochs-refuse/nested".to_owned(), 2, nested) });
+    cases
+}
+
+/// Several vCPUs on one core: of two VMs, of which the second beats twenty times, and
+/// of one.
+fn shared() -> Vec<Case> {
+    let mut cases = Vec::new();
+    // How many exits there are depends on who has the core when.
+    let beside = |g: Guest| of_guest(Guest { cores: Cores::First, counts: Vec::new(), ..g });
+    for policy in [Policy::Trap, Policy::Eli] {
+        let mut pair = |name: &str, guests: [Guest; 2]| {
+            let name = format!("bochs-shared-{}/{name}", policy.label());
+            let machine = Special::Bochs(2);
+            cases.push(Case { machine, ..case(name, false, guests.map(beside)) });
+        };
+        let plain = |test, options| Guest { options, ..guest(test, policy) };
+        for test in SHARED {
+            pair(test, [plain(test, "timer=whole"), heartbeat("beats=20", policy)]);
+        }
+        let busy = heartbeat("beats=20 busy=1", policy);
+        pair("deaf-wanted", [plain("deaf-wanted", ""), busy]);
+        pair("heartbeats", ["beats=20"; 2].map(|options| heartbeat(options, policy)));
+        pair("states", ["own=1", "own=2"].map(|own| plain("state", own)));
+        pair("reset-state", [again("reset-state", policy), heartbeat("beats=20", policy)]);
+        for test in SHARED_SMP {
+            let several = smp::several(test, policy);
+            let one = Guest { cores: Cores::One, counts: Vec::new(), ..several };
+            cases.push(of(format!("bochs-shared-smp-{}/{test}", policy.label()), 2, one));
+        }
     }
     cases
 }

@@ -6,7 +6,7 @@
 //!
 //! Guarantees: one event at most is raised at an entry; an offer that wasn't taken stays one.
 
-use super::{ACTIVE, BY_MOV_SS, BY_NMI, BY_STI, CR0_PE, Vcpu};
+use super::{ACTIVE, BY_MOV_SS, BY_NMI, BY_STI, CR0_PE, NEVER, Vcpu};
 use crate::controls::{pin, primary};
 use crate::{Area, Delivered, field};
 use core::sync::atomic::Ordering;
@@ -96,9 +96,13 @@ impl<A: Area> Vcpu<A> {
         self.area.write(field::TPR_THRESHOLD, threshold.into());
     }
 
-    /// Before an entry: raises what is on offer, or has the guest left when it lets it in.
+    /// Before an entry: raises what is on offer, or has the guest left when it lets it in. `now`:
+    /// the TSC, where it is left at a time.
     #[inline]
-    pub fn prepare(&mut self) {
+    pub fn prepare(&mut self, now: impl FnOnce() -> u64) {
+        if self.limit != NEVER && !self.leaves {
+            self.set_count(now());
+        }
         if let Some(vector) = self.offered {
             self.try_offer(vector);
         }
@@ -143,6 +147,21 @@ impl<A: Area> Vcpu<A> {
         }
     }
 
+    /// Has it left at this time of the TSC ([`Exit::TimeUp`](vendor::Exit::TimeUp)), or no more.
+    pub fn leave_at(&mut self, at: u64) {
+        self.limit = at;
+        self.set_pin(pin::PREEMPTION_TIMER, self.leaves || at != NEVER);
+    }
+
+    /// The count with which the guest is left when its time has come, and not before: the first
+    /// step comes as soon as the TSC's bit changes (SDM vol. 3, 26.5.1).
+    #[inline(never)]
+    fn set_count(&mut self, now: u64) {
+        let left = self.limit.saturating_sub(now);
+        let count = left.div_ceil(1 << self.capabilities.timer_shift()) + 1;
+        self.area.write(field::PREEMPTION_TIMER, count.min(u32::MAX.into()));
+    }
+
     /// Has the next entry end before the guest's next instruction: [`Exit::Nmi`].
     pub fn leave_at_once(&mut self) {
         self.leaves = true;
@@ -154,7 +173,7 @@ impl<A: Area> Vcpu<A> {
     pub(super) fn end_leave(&mut self) {
         if self.leaves {
             self.leaves = false;
-            self.set_pin(pin::PREEMPTION_TIMER, false);
+            self.set_pin(pin::PREEMPTION_TIMER, self.limit != NEVER);
         }
         if self.awaits_shadow {
             self.end_shadow();

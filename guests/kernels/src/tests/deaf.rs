@@ -1,9 +1,17 @@
-//! A guest on a shared core that nobody else wants, takes its interrupts itself and lets none in.
-//! What would wake up others may be among those that it holds back, so the host gets the core back
-//! all the same, once in a slice or two.
+//! Guests on a shared core that let no interrupt in.
+//!
+//! `deaf` takes its interrupts itself, and nobody else wants the core. What would wake up others
+//! may be among those that it holds back, so the host gets the core back all the same, once in a
+//! slice or two. `deaf-wanted` has a core that another one wants all the time: that one gets it at
+//! the end of each slice, whatever the processor makes of a physical interrupt there.
 
 use super::edu;
-use crate::{boot::Boot, console::check, counters::Window, cpu, wait, x2apic};
+use crate::{
+    boot::Boot,
+    console::{check, println},
+    counters::{Slices, Window},
+    cpu, wait, x2apic,
+};
 use ledger::Reason;
 
 /// Slices that a window has, and how often the host comes in them at the least: every third. It was
@@ -31,6 +39,19 @@ pub fn deaf(test: &str, boot: &Boot) {
     let most = (0..TRIES).map(kicks).find(|n| *n >= KICKS);
     check!(test, most.is_some(), "the host came {KICKS} times in {SLICES} slices");
     edu.silence();
+}
+
+/// Interrupts off, while another one never sleeps.
+pub fn deaf_wanted(test: &str, _: &Boot) {
+    cpu::disable_interrupts();
+    let window = Window::open();
+    let first = Slices::so_far();
+    wait::until(|| Slices::so_far().wrapping_sub(first) >= SLICES);
+    let ended = window.close();
+    let (ends, kicks) = (ended.of(Reason::SliceEnd), ended.of(Reason::Kick));
+    println!("  {SLICES} slices: {ends} ended by the clock, {kicks} exits for core 0's NMIs");
+    check!(test, ends >= SLICES - 1, "the clock took the core back");
+    check!(test, kicks <= KICKS, "core 0 hadn't to");
 }
 
 /// Ticks of the time-stamp counter in so many of the timer's.

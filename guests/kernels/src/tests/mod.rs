@@ -177,6 +177,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("ipi-cost", smp_cost::instructions),
     ("shared-cost", shared_cost::instructions),
     ("deaf", deaf::deaf),
+    ("deaf-wanted", deaf::deaf_wanted),
     ("quiet", quiet::quiet),
     ("planted", planted::planted),
     ("planted-inner", planted::inner),

@@ -117,6 +117,11 @@ impl VirtualCpu for SvmCpu {
     }
 
     #[inline(always)]
+    fn leave_at(&mut self, _at: u64) -> bool {
+        false
+    }
+
+    #[inline(always)]
     fn wrote_msr(&self) -> bool {
         svm::is_msr_write(self.vcpu.vmcb)
     }

@@ -123,7 +123,7 @@ impl VirtualCpu for VmxCpu {
         if self.vcpu.take_flush() {
             current::flush(self.flushed.0, self.flushed.1);
         }
-        self.vcpu.prepare();
+        self.vcpu.prepare(rdtsc);
         // SAFETY: `prepare_core` ran on this core, with the host's state as it is, and IF is clear
         // since; everything the guest can change outside its memory is switched or exits.
         match unsafe { switch(&mut self.vcpu.registers, requests, self.launched, &mut self.stack) }
@@ -144,6 +144,12 @@ impl VirtualCpu for VmxCpu {
     #[inline(never)]
     fn leave_at_once(&mut self) {
         self.vcpu.leave_at_once();
+    }
+
+    #[inline(never)]
+    fn leave_at(&mut self, at: u64) -> bool {
+        self.vcpu.leave_at(at);
+        true
     }
 
     #[inline(never)]

@@ -188,8 +188,7 @@ impl Builder<'_> {
     ) -> Result<(&'static Vm, Vec<Placed>), String> {
         let vm = self.vm;
         let cores = self.cores()?;
-        let shares = cores.iter().any(|cpu| self.image.plan.shares(cpu.index as u32) > 1);
-        if let Some(lack) = cpu::lacks(vm.nested, shares) {
+        if let Some(lack) = cpu::lacks(vm.nested) {
             return Err(lack.to_string());
         }
         let spent = crate::memory::host_bytes();

@@ -42,7 +42,8 @@ impl<C: VirtualCpu> Vcpu<C> {
             let now = rdtsc();
             self.expire_timer(now);
             let (deadline, lent) = (self.timer.deadline(), self.timer.is_lent());
-            if let Some(armed) = queue.arm(&self.remote.mailbox, now, deadline, lent) {
+            let leave_at = |at| self.cpu.leave_at(at);
+            if let Some(armed) = queue.arm(&self.remote.mailbox, now, (deadline, lent), leave_at) {
                 break armed;
             }
             self.yield_core(slot, Yield::Ready);
@@ -55,6 +56,14 @@ impl<C: VirtualCpu> Vcpu<C> {
         self.cpu.watch_halt(contested);
         self.slot.set_calm(calm);
         over
+    }
+
+    /// The core has something to do for others, by the CPU's own clock.
+    pub(in crate::vm) fn time_is_up(&self) -> Reason {
+        match self.slot() {
+            Some(slot) if self.slice_is_over(slot) => Reason::SliceEnd,
+            _ => Reason::OtherVcpu,
+        }
     }
 
     /// Is the core to be given to another?

@@ -131,6 +131,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             }
             // The mailbox is read before the next entry.
             Exit::Nmi => Ok(Reason::Kick),
+            Exit::TimeUp => Ok(self.time_is_up()),
             // `prepare` injects the next NMI, if one waits. A frozen CPU stays frozen until an
             // interrupt arrives.
             // `prepare` offers again.

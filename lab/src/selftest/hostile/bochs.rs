@@ -27,6 +27,10 @@ const ATTACKERS: [&str; 14] = [
     "storm-for-ever",
 ];
 
+/// The same on the victim's own core.
+const SHARED: [&str; 5] =
+    ["off-for-ever", "idle-for-ever", "storm-for-ever", "control,wild-tables", "traps,unemulated"];
+
 /// They begin at once.
 const ALONE: &str = "devices=none order=none";
 /// Streams of operations that nobody thought of.
@@ -45,6 +49,9 @@ pub fn on_bochs() -> Vec<Case> {
             let guest = attacker(names, policy, Cores::Next, 0);
             cases.push(run(first, policy, Guest { options: ALONE, ..guest }));
         }
+        if policy == Policy::Trap {
+            cases.extend(SHARED.map(shared));
+        }
         for (n, stream) in STREAMS.into_iter().enumerate() {
             let guest = attacker("", policy, Cores::Next, 0);
             let says = vec!["random over operations=2000"];
@@ -53,6 +60,16 @@ pub fn on_bochs() -> Vec<Case> {
         }
     }
     cases
+}
+
+/// On the core of the VM whose heart beats: it must be taken back from whoever lets nothing in.
+fn shared(names: &'static str) -> Case {
+    let attacker = attacker(names, Policy::Trap, Cores::First, 0);
+    let first = names.split(',').next().unwrap_or(names);
+    let case = run(first, Policy::Trap, Guest { options: ALONE, ..attacker });
+    let name = format!("bochs-hostile-shared-trap/{first}");
+    let guests = case.guests.into_iter().map(|g| Guest { counts: Vec::new(), ..g }).collect();
+    Case { name, guests, ..case }
 }
 
 fn run(what: &str, policy: Policy, attacker: Guest) -> Case {
