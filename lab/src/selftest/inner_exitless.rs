@@ -55,7 +55,7 @@ struct Heard {
 }
 
 /// All of them.
-fn all() -> Vec<Case> {
+pub fn all() -> Vec<Case> {
     let of = |name: &str, guests: Vec<Guest>| Case {
         guests,
         ..case(format!("nesting/exitless{name}"), false, [])

@@ -308,7 +308,7 @@ pub fn is_alone(text: &str) -> bool {
 
 /// Whether a case has this text in its name ([`named`]).
 pub fn has(text: &str) -> bool {
-    everywhere().any(|case| named(&case.name, text))
+    everywhere().chain(inner_exitless::all()).any(|case| named(&case.name, text))
 }
 
 /// Shows what is wrong with a run, and all that it said.
