@@ -109,7 +109,7 @@ impl<const RING: usize> Way<'_, RING> {
         let is_guest = sender.uplink.is_none() && receiver.uplink.is_none();
         let is_up = sender.link_up && receiver.link_up;
         let may = receiver.plan.vlan.egress(vlan) == Some(false)
-            && receiver.filter.accepts(receiver.mac, None, receiver.mac);
+            && receiver.filter.accepts_own(receiver.mac);
         let longest = MAX_FRAME.min(ETHERNET as u32 + u32::from(own.mtu.min(other.mtu)));
         (is_steered && is_guest && is_up && may).then_some(longest)
     }

@@ -108,4 +108,13 @@ impl Filter {
             !is(Mode::NoUnicast) && wanted
         }
     }
+
+    /// The same of frames to its own address, without a tag.
+    #[inline(always)]
+    pub fn accepts_own(&self, own: Mac) -> bool {
+        if own.is_group() {
+            return self.accepts(own, None, own);
+        }
+        self.modes[Mode::Promiscuous as usize] || !self.modes[Mode::NoUnicast as usize]
+    }
 }

@@ -231,6 +231,21 @@ fn a_full_table_of_addresses_lets_all_through() {
 }
 
 #[test]
+fn frames_to_its_own_address_are_received_as_others_are() {
+    use Mode::{AllMulticast, AllUnicast, NoBroadcast, NoMulticast, NoUnicast, Promiscuous};
+    let modes = [Promiscuous, AllMulticast, AllUnicast, NoMulticast, NoUnicast, NoBroadcast];
+    for set in 0..1 << modes.len() {
+        let mut filter = Filter::new(Features::VERSION_1);
+        for (bit, mode) in modes.into_iter().enumerate() {
+            filter.set_mode(mode, set >> bit & 1 != 0);
+        }
+        for own in [MAC, Mac::BROADCAST, Mac([1, 0, 0, 0, 0, 0])] {
+            assert_eq!(filter.accepts(own, None, own), filter.accepts_own(own), "{set:#b} {own}");
+        }
+    }
+}
+
+#[test]
 fn no_port_fills_the_table() {
     let mut table = Table::new(100);
     (0..4000).for_each(|number| table.learn(station(number), 0, 1, 5));
