@@ -209,7 +209,8 @@ impl Ring {
         }
     }
 
-    /// Shows the driver what was completed: so many chains. True: it is to be told now, by vIC.
+    /// Shows the driver what was completed: so many chains. It is told of them if vIC has it so and
+    /// the driver wants that. False: vIC holds that back.
     #[inline]
     pub fn publish(
         &mut self,
@@ -218,25 +219,37 @@ impl Ring {
         in_flight: u32,
         now: u64,
     ) -> bool {
-        if let Work::Requests(server) = &mut self.work {
-            server.publish();
-        } else if let Some(queue) = self.queue(switches) {
-            queue.publish();
-        }
         self.counts.completed += u64::from(completed);
         let (tell, withheld) = self.coalescer.completed_together(completed, now, in_flight);
         self.counts.withheld += u64::from(withheld);
+        let is_wanted = match &mut self.work {
+            Work::Requests(server) => server.publish_and_ask(tell),
+            Work::Frames(port) => {
+                let switch = switches.get_mut(port.switch);
+                let queue = switch.and_then(|switch| switch.queue(port.number, self.index));
+                queue.is_some_and(|queue| queue.publish_and_ask(tell))
+            }
+        };
+        if tell {
+            self.told_of(is_wanted, now);
+        }
         tell
     }
 
-    /// Calls the driver, if it wants that for what was published.
-    #[inline]
-    pub fn deliver(&mut self, switches: &mut [Switch], now: u64) {
-        if self.queue(switches).is_some_and(Queue::wants_call) {
+    #[inline(always)]
+    fn told_of(&mut self, is_wanted: bool, now: u64) {
+        if is_wanted {
             self.tell();
             self.coalescer.delivered(now);
         } else {
             self.coalescer.settled();
         }
+    }
+
+    /// Calls the driver, if it wants that for what was published.
+    #[inline]
+    pub fn deliver(&mut self, switches: &mut [Switch], now: u64) {
+        let is_wanted = self.queue(switches).is_some_and(Queue::wants_call);
+        self.told_of(is_wanted, now);
     }
 }

@@ -100,7 +100,7 @@ impl Look for Served {
     #[inline(always)]
     fn waiting(&mut self, place: usize) -> u16 {
         match self.edges.get(place) {
-            Some(Some(edge)) if edge.is_the_end() => 0,
+            Some(Some(edge)) => edge.waiting(),
             _ => self.look_into(place),
         }
     }

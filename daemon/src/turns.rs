@@ -218,10 +218,8 @@ impl Rings {
                 ring.counts.latencies.note_all(took, done.completed);
             }
             ring.vain = 0;
-            if ring.publish(switches, done.completed, in_flight, now) {
-                ring.deliver(switches, now);
-            } else {
-                // Told of at once, nothing is held back.
+            // Told of at once, nothing is held back.
+            if !ring.publish(switches, done.completed, in_flight, now) {
                 keep(&mut self.deadline, ring.coalescer.deadline());
             }
         }
@@ -276,9 +274,7 @@ impl Rings {
             ring.counts.bytes += bytes;
             ring.counts.dropped += u64::from(dropped);
             if frames > 0 {
-                if ring.publish(switches, frames, in_flight, now) {
-                    ring.deliver(switches, now);
-                }
+                ring.publish(switches, frames, in_flight, now);
                 keep(&mut self.deadline, ring.coalescer.deadline());
             }
             if let Some(broken) = touched.broken {
@@ -370,8 +366,7 @@ impl Served {
                 let (begun, since) = (&mut ring.begun, ring.since);
                 let mut store = Timed { store: &mut disk.store, begun, since };
                 let budget = Budget { requests: batch.requests, charge: batch.cost };
-                let mut outcome = blk::Outcome::default();
-                let served = server.serve_some(window, &mut store, budget, &mut outcome);
+                let (outcome, served) = server.serve_some(window, &mut store, budget);
                 let blk::Outcome { asked, completed, bytes, charge, more, full: is_full } = outcome;
                 let emptied = !more && !is_full;
                 *done =

@@ -8,8 +8,8 @@ mod driver;
 use arbitrary::Arbitrary;
 use blk::config::{Config, Features, Parameters};
 use blk::{
-    Backend, Budget, Completion, Failure, LEAST_CHARGE, Operation, Outcome, PIECE_DATA,
-    PIECE_RANGE, SECTOR, Server, Submitted, Token,
+    Backend, Budget, Completion, Failure, LEAST_CHARGE, Operation, PIECE_DATA, PIECE_RANGE, SECTOR,
+    Server, Submitted, Token,
 };
 use driver::{Buffer, Driver, Heap};
 use libfuzzer_sys::fuzz_target;
@@ -295,8 +295,7 @@ fuzz_target!(|input: Input| {
             Action::ServeSome { requests, charge } => {
                 let budget = Budget { requests: requests.into(), charge: charge.into() };
                 let before = guest.server.in_flight();
-                let mut done = Outcome::default();
-                let served = guest.server.serve_some(&window, &mut storage, budget, &mut done);
+                let (done, served) = guest.server.serve_some(&window, &mut storage, budget);
                 assert!(done.asked <= budget.requests.max(1));
                 assert!(
                     done.charge < budget.charge.max(1) + u64::from(PIECE_DATA.max(PIECE_RANGE))

@@ -1,6 +1,6 @@
 //! Instructions of a 4 KiB read without a back end, ring and all:
-//! `valgrind --tool=callgrind --toggle-collect='*turn*' target/release/examples/null_read`, divided
-//! by the requests it says. The driver's part isn't counted.
+//! `valgrind --tool=callgrind --toggle-collect='null_read::turn*'
+//! target/release/examples/null_read`, divided by the requests it says. The driver's part isn't counted.
 //!
 //! With `pass` it is all that a sidecore does in passes that find work: schedule, statistics and
 //! interrupt coalescing, with one more queue that is idle. It then is what `PollingCore` does in
@@ -12,7 +12,7 @@ mod driver;
 
 use blk::backend::Null;
 use blk::config::{Config, Parameters};
-use blk::{Budget, Outcome, Server};
+use blk::{Budget, Server};
 use coalesce::Coalescer;
 use core::sync::atomic::{AtomicU64, Ordering};
 use driver::{Buffer, Driver, Heap};
@@ -27,8 +27,7 @@ const HERTZ: u64 = 2_000_000_000;
 #[inline(never)]
 fn turn(server: &mut Server<256>, window: &Window, backend: &mut Null) -> u32 {
     let budget = Budget { requests: u32::MAX, charge: u64::MAX };
-    let mut done = Outcome::default();
-    let _ = server.serve_some(window, backend, budget, &mut done);
+    let (done, _) = server.serve_some(window, backend, budget);
     if let Some(queue) = server.queue() {
         queue.publish();
         std::hint::black_box(queue.wants_call());
@@ -37,15 +36,21 @@ fn turn(server: &mut Server<256>, window: &Window, backend: &mut Null) -> u32 {
 }
 
 /// Those of the core.
-struct Queues(Vec<Box<Server<256>>>);
+struct Queues {
+    all: Vec<Box<Server<256>>>,
+    /// The last piece saw the end of its ring.
+    emptied: bool,
+}
 
 impl Look for Queues {
     fn waiting(&mut self, place: usize) -> u16 {
-        self.0.get(place).map_or(0, |server| server.waiting())
+        self.all.get(place).map_or(0, |server| server.waiting())
     }
 
+    #[inline(always)]
     fn has_more(&mut self, place: usize) -> bool {
-        self.0.get(place).is_some_and(|server| server.has_offered() || server.waiting() > 0)
+        let known = |server: &Server<256>| server.has_offered() || server.waiting() > 0;
+        !self.emptied && self.all.get(place).is_some_and(|server| known(server))
     }
 }
 
@@ -71,11 +76,12 @@ fn turn_in_pass(core: &mut Core, window: &Window, backend: &mut Null) -> u32 {
         core.now += 100;
         let batch = core.schedule.batch();
         let budget = Budget { requests: batch.requests, charge: batch.cost };
-        let mut done = Outcome::default();
-        let Some(server) = core.queues.0.get_mut(place) else { break };
-        if server.serve_some(window, backend, budget, &mut done).is_err() {
+        let Some(server) = core.queues.all.get_mut(place) else { break };
+        let (done, ended) = server.serve_some(window, backend, budget);
+        if ended.is_err() {
             break;
         }
+        core.queues.emptied = !done.more && !done.full;
         (all, unpublished) = (all + done.completed, unpublished + done.completed);
         if done.charge == 0 {
             core.schedule.rest(place);
@@ -88,25 +94,26 @@ fn turn_in_pass(core: &mut Core, window: &Window, backend: &mut Null) -> u32 {
             break;
         }
         if unpublished >= 8 {
-            publish(core, place, unpublished);
+            publish(core, place, unpublished, false);
             unpublished = 0;
         }
     }
-    publish(core, place, unpublished);
+    let emptied = core.queues.emptied;
+    publish(core, place, unpublished, emptied);
     all
 }
 
-fn publish(core: &mut Core, place: usize, completed: u32) {
-    let Some(server) = core.queues.0.get_mut(place).filter(|_| completed > 0) else { return };
+#[inline(always)]
+fn publish(core: &mut Core, place: usize, completed: u32, emptied: bool) {
+    let Some(server) = core.queues.all.get_mut(place).filter(|_| completed > 0) else { return };
     add(&core.counts[0], u64::from(completed) * 4096);
     add(&core.counts[1], completed.into());
-    let waiting = u32::from(server.waiting()) + u32::from(server.in_flight());
-    let Some(ring) = server.queue() else { return };
-    ring.publish();
+    let left = if emptied { 0 } else { server.waiting() };
+    let waiting = u32::from(left) + u32::from(server.in_flight());
     let Some(coalescer) = core.coalescers.get_mut(place) else { return };
     let (tell, withheld) = coalescer.completed_together(completed, core.now, waiting);
     add(&core.counts[2], withheld.into());
-    if tell && ring.wants_call() {
+    if server.publish_and_ask(tell) {
         coalescer.delivered(core.now);
     } else if tell {
         coalescer.settled();
@@ -144,7 +151,7 @@ fn main() {
     let mut schedule = Schedule::new(Settings::usual(HERTZ), all, all);
     (0..all).for_each(|place| assert!(schedule.poll(place, place, 0)));
     let mut core = Core {
-        queues: Queues(servers),
+        queues: Queues { all: servers, emptied: false },
         schedule,
         coalescers: vec![Coalescer::new(coalesce::Settings::paper(HERTZ), 0); all],
         counts: Default::default(),
@@ -170,7 +177,7 @@ fn main() {
             let done = if is("pass") {
                 turn_in_pass(&mut core, &window, &mut Null)
             } else {
-                turn(&mut core.queues.0[0], &window, &mut Null)
+                turn(&mut core.queues.all[0], &window, &mut Null)
             };
             served += done;
             left -= done;

@@ -21,6 +21,14 @@ impl Budget {
     pub(crate) fn is_used_up(&self, asked: u32, charge: u64) -> bool {
         asked >= self.requests || charge >= self.charge
     }
+
+    /// What is left of it after that.
+    pub(crate) fn less(&self, done: &Outcome) -> Budget {
+        Budget {
+            requests: self.requests.saturating_sub(done.asked),
+            charge: self.charge.saturating_sub(done.charge),
+        }
+    }
 }
 
 /// What a turn did, or several together.

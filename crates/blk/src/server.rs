@@ -12,7 +12,7 @@ use crate::backend::{Backend, Completion, Submitted, Token};
 use crate::config::{Config, Features};
 use crate::framing::{Simple, answer, header, simple, status_byte, used};
 use crate::keeping::Keep;
-use crate::outcome::{Budget, Outcome, Statistics};
+use crate::outcome::{Outcome, Statistics};
 use crate::pieces::Piece;
 use crate::request::{Header, Rules, Status};
 use crate::running::{Broken, Running};
@@ -22,8 +22,9 @@ use crate::{DESCRIPTOR_CHARGE, LEAST_CHARGE, MARK_CHARGE};
 
 mod framed;
 mod places;
+mod turns;
 
-use framed::Stop;
+use framed::Unserved;
 use places::{Asked, Open};
 
 /// Serves one queue of at most `RING` elements, with at most `N` requests in flight. `K` keeps
@@ -40,6 +41,10 @@ pub struct Server<const N: usize, const RING: usize = DEFAULT_SIZE, K = ()> {
     chain: Chain,
     /// The driver puts chains into tables of their own: so it did last, and may.
     in_tables: bool,
+    /// What was read last of a chain that wasn't taken then.
+    untaken: Option<Seen>,
+    /// A request that was taken just now.
+    unserved: Option<Unserved>,
     /// With records: the last chain that was taken.
     last: Head,
     piece: Piece,
@@ -60,6 +65,8 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
             slots: Slots::new(),
             open: None,
             in_tables: false,
+            untaken: None,
+            unserved: None,
             last: chain.head(),
             chain,
             piece: Piece::new(),
@@ -108,6 +115,17 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
     pub fn publish(&mut self) {
         let last = self.last;
         self.running.iter_mut().for_each(|running| running.publish(last));
+    }
+
+    /// As [`Self::publish`], then, if it `asks`, [`Queue::wants_call`].
+    #[inline(always)]
+    pub fn publish_and_ask(&mut self, asks: bool) -> bool {
+        let Some(running) = &mut self.running else { return false };
+        if K::KEEPS {
+            running.publish(self.last);
+            return asks && running.queue.wants_call();
+        }
+        running.queue.publish_and_ask(asks)
     }
 
     /// Has a request pieces that weren't asked for yet? A turn asks for the next one, and takes
@@ -169,90 +187,6 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
     /// What was done so far. A reset doesn't clear it.
     pub fn statistics(&self) -> &Statistics {
         &self.statistics
-    }
-
-    /// A turn: goes on with the open request by one piece, or takes a chain and does its first one.
-    /// What it answers isn't published yet.
-    ///
-    /// # Errors
-    ///
-    /// [`Broken`], from then on until the server is started anew. Nothing is taken or answered in
-    /// that time.
-    pub fn serve<B: Backend>(
-        &mut self,
-        window: &Window,
-        backend: &mut B,
-    ) -> Result<Outcome, Broken> {
-        let (budget, mut done) = (Budget { requests: 1, charge: 0 }, Outcome::default());
-        self.serve_some(window, backend, budget, &mut done)?;
-        Ok(done)
-    }
-
-    /// Several turns, while there is something to do: one at least, and no other one once the
-    /// `budget` is used up. What they did is added to `done`; `more` and `full` are the last one's.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Self::serve`]. What was done before is in `done`.
-    pub fn serve_some<B: Backend>(
-        &mut self,
-        window: &Window,
-        backend: &mut B,
-        budget: Budget,
-        done: &mut Outcome,
-    ) -> Result<(), Broken> {
-        loop {
-            let Some(running) = &mut self.running else {
-                done.more = false;
-                return Ok(());
-            };
-            let one = if running.broken.is_some() || self.open.is_some() {
-                self.serve_open(backend)?
-            } else if running.left() > 0 {
-                self.serve_left(window, backend)?
-            } else if !matches!(running.queue, Queue::Split(_)) && self.slots.has_room() {
-                self.serve_other(&Seen::default(), window, backend)?
-            } else {
-                let stop = match self.in_tables {
-                    true => self.serve_framed::<true, B>(window, backend, budget, done),
-                    false => self.serve_framed::<false, B>(window, backend, budget, done),
-                };
-                match stop {
-                    Stop::Empty | Stop::Budget => return Ok(()),
-                    Stop::NoPlace => Outcome { full: true, ..Outcome::default() },
-                    Stop::Untaken(seen) => self.serve_other(&seen, window, backend)?,
-                    Stop::Taken(framed) => self.serve_otherwise(&framed, backend)?,
-                }
-            };
-            *done = done.and(one);
-            // A turn that leaves more to do has a charge.
-            if !one.more || budget.is_used_up(done.asked, done.charge) {
-                return Ok(());
-            }
-        }
-    }
-
-    /// A turn for a chain that isn't of three buffers, or none.
-    #[inline(never)]
-    fn serve_other<B: Backend>(
-        &mut self,
-        seen: &Seen,
-        window: &Window,
-        backend: &mut B,
-    ) -> Result<Outcome, Broken> {
-        let Some(running) = &mut self.running else { return Ok(Outcome::default()) };
-        // What was answered with a record is published before anything is that has none.
-        if K::KEEPS && running.keep.has_batch() {
-            running.publish(self.last);
-        }
-        if let (Queue::Split(queue), Some(in_table)) = (&running.queue, seen.in_table()) {
-            self.in_tables = in_table && queue.has_tables();
-        }
-        match running.queue.take_other(seen, window, &mut self.chain) {
-            Ok(true) => self.taken(backend),
-            Ok(false) => Ok(Outcome::default()),
-            Err(broken) => Err(self.broke(broken.into())),
-        }
     }
 
     /// What came of the chain that was just taken, with the charge for its descriptors, and for the

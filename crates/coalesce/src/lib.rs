@@ -127,6 +127,8 @@ impl Ratio {
 #[derive(Clone, Debug)]
 pub struct Coalescer {
     settings: Settings,
+    /// T, at least 1.
+    threshold: u32,
     longest: u64,
     ratio: Ratio,
     counter: u32,
@@ -142,8 +144,13 @@ pub struct Coalescer {
 impl Coalescer {
     /// For a device that was reset. Everything is delivered until the first epoch is over.
     pub const fn new(settings: Settings, now: u64) -> Self {
+        let threshold = match settings.cif_threshold {
+            0 => 1,
+            threshold => threshold as u32,
+        };
         Coalescer {
             settings,
+            threshold,
             longest: settings.longest(),
             ratio: Ratio::ALL,
             counter: 1,
@@ -186,7 +193,7 @@ impl Coalescer {
     pub fn completed_together(&mut self, count: u32, now: u64, in_flight: u32) -> (bool, u32) {
         // As where requests come one by one. Time that went backwards is a long one here.
         let ticks = now.wrapping_sub(self.epoch_start);
-        if count > 0 && in_flight < self.threshold() && ticks <= self.settings.epoch {
+        if count > 0 && in_flight < self.threshold && ticks <= self.settings.epoch {
             self.completions = self.completions.saturating_add(count.into());
             self.counter = 1;
             return (true, 0);
@@ -200,7 +207,7 @@ impl Coalescer {
         let mut deliver = self.completed(now, in_flight) == Verdict::Deliver;
         let mut withheld = u32::from(!deliver);
         // After the first it is the same epoch.
-        if left > 0 && (in_flight < self.threshold() || self.ratio == Ratio::ALL) {
+        if left > 0 && (in_flight < self.threshold || self.ratio == Ratio::ALL) {
             self.completions = self.completions.saturating_add(left.into());
             self.counter = 1;
             return (true, withheld);
@@ -289,14 +296,6 @@ impl Coalescer {
         self.ratio
     }
 
-    /// T, at least 1.
-    const fn threshold(&self) -> u32 {
-        match self.settings.cif_threshold {
-            0 => 1,
-            threshold => threshold as u32,
-        }
-    }
-
     /// Algorithm 1, at the end of an epoch that took these ticks.
     fn recalculate(&mut self, ticks: u64, in_flight: u32) {
         let settings = &self.settings;
@@ -306,7 +305,7 @@ impl Coalescer {
         let busy = have >= need;
         self.ratio = match self.settings.map {
             _ if !busy => Ratio::ALL,
-            Map::Paper => Ratio::of(in_flight, self.threshold()),
+            Map::Paper => Ratio::of(in_flight, self.threshold),
             Map::Adapted => self.adapted(ticks, in_flight),
         };
         if !busy {
@@ -324,12 +323,12 @@ impl Coalescer {
         };
         let (rate, within) = (of(self.settings.ticks_per_second), of(self.longest));
         let stretch = self.adaptation.epoch(rate);
-        adapt::ratio(in_flight, self.threshold(), stretch, within)
+        adapt::ratio(in_flight, self.threshold, stretch, within)
     }
 
     /// Algorithm 2 behind its look at the epoch.
     const fn count(&mut self, in_flight: u32) -> Verdict {
-        if in_flight < self.threshold() {
+        if in_flight < self.threshold {
             self.counter = 1;
         } else if self.counter < self.ratio.count_up {
             self.counter += 1;

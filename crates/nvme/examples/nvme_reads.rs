@@ -1,5 +1,5 @@
 //! Instructions of a 4 KiB read of a disk that is a part of an NVMe controller: ring, commands,
-//! completions and all: `valgrind --tool=callgrind --toggle-collect='*turn*'
+//! completions and all: `valgrind --tool=callgrind --toggle-collect='nvme_reads::turn*'
 //! target/release/examples/nvme_reads`, divided by the requests it says. Neither the driver's part
 //! is counted nor the controller's, but for its model's note of a doorbell. A number among the
 //! words is the requests that wait when a turn begins; `indirect` is what it says.
@@ -9,7 +9,7 @@ mod driver;
 mod model;
 
 use blk::config::{Config, Parameters};
-use blk::{Budget, Outcome, Server};
+use blk::{Budget, Server};
 use driver::{Buffer, Driver, Heap};
 use model::World;
 use nvme::{Part, State};
@@ -23,8 +23,7 @@ const BYTES: u64 = 1 << 20;
 #[inline(never)]
 fn turn_to_it(server: &mut Server<128>, window: &Window, world: &mut World) {
     let budget = Budget { requests: u32::MAX, charge: u64::MAX };
-    let mut done = Outcome::default();
-    let _ = server.serve_some(window, &mut world.controller.disk(0), budget, &mut done);
+    let _ = server.serve_some(window, &mut world.controller.disk(0), budget);
     world.now += 1;
     world.controller.step(world.now);
 }

@@ -34,9 +34,10 @@ const fn time_of(key: Key) -> Virtual {
 struct Running {
     queue: usize,
     vm: usize,
-    /// The key by which it was chosen. The clock stands still during a turn, so its VM's virtual
-    /// time is this much at least.
-    key: Key,
+    /// The key by which it was chosen: the two halves. The clock stands still during a turn, so its
+    /// VM's virtual time is this much at least.
+    time: Virtual,
+    turn: u64,
     /// The cost of its pieces so far, and how much of that was charged to its VM.
     bytes: u64,
     charged: u64,
@@ -61,10 +62,8 @@ pub struct Schedule {
     oldest: u64,
     /// The last turn was a kicked queue's.
     was_work: bool,
-    /// Counts the turns in which something was served; and passes in which nobody could be.
+    /// Grows when something was served, and by passes in which nobody could be.
     worked: u64,
-    /// Something was served since it was last counted.
-    works: bool,
     /// The place that was looked at last within a turn.
     looked: usize,
     statistics: Statistics,
@@ -89,7 +88,6 @@ impl Schedule {
             oldest: 0,
             was_work: false,
             worked: 1,
-            works: false,
             looked: 0,
             statistics: Statistics { passes: 0, found: 0 },
             cost: 0,
@@ -158,23 +156,37 @@ impl Schedule {
     }
 
     /// What to do next. A turn that went on until now is over.
+    #[inline(always)]
     pub fn next(&mut self, now: u64, look: &mut impl Look) -> Turn {
+        // Mostly the turn before is over, and the last scan found another one.
+        if self.running.is_none()
+            && let Some(next) = self.next_of_order()
+        {
+            self.statistics.passes = self.statistics.passes.wrapping_add(1);
+            return self.begin(next.queue, next.key, now);
+        }
+        self.next_otherwise(now, look)
+    }
+
+    #[inline(never)]
+    fn next_otherwise(&mut self, now: u64, look: &mut impl Look) -> Turn {
         if self.running.is_some() {
             self.settle();
             self.running = None;
             // Nobody knows what it left.
             self.round.end();
         }
-        self.note_work();
         self.statistics.passes = self.statistics.passes.wrapping_add(1);
-        if let Some(Waiting { key, queue, .. }) = self.next_of_round(now) {
+        if self.round.is_left()
+            && let Some(Waiting { key, queue, .. }) = self.next_of_round(now)
+        {
             return self.begin(queue, key, now);
         }
         self.next_by_scan(now, look)
     }
 
     /// The same, by looks at all queues.
-    #[inline(never)]
+    #[inline]
     fn next_by_scan(&mut self, now: u64, look: &mut impl Look) -> Turn {
         if self.clock > 2 * SET_BACK {
             self.clock -= SET_BACK;
@@ -204,23 +216,53 @@ impl Schedule {
     /// has limits, so that it exceeds them by no more.
     #[inline]
     pub fn batch(&self) -> Batch {
-        let running = self.running.as_ref().filter(|running| !self.vms[running.vm].is_limited());
-        running.map_or(Batch::ONE, |running| Batch::after(running.bytes, self.settings.max_bytes))
+        match &self.running {
+            Some(running) if !self.is_limited || !self.vms[running.vm].is_limited() => {
+                Batch::after(running.bytes, self.settings.max_bytes)
+            }
+            _ => Batch::ONE,
+        }
     }
 
     /// A piece of the queue whose turn it is was served.
+    #[inline(always)]
     pub fn served(&mut self, queue: usize, piece: Piece, now: u64, look: &mut impl Look) -> Next {
         let requests = u64::from(piece.requests.max(1));
-        let cost = piece.cost.max(LEAST_COST * requests);
-        let Some(running) = self.running.as_mut().filter(|running| running.queue == queue) else {
-            self.served_besides(queue, Piece { cost, ..piece }, now);
+        let piece = Piece { cost: piece.cost.max(LEAST_COST * requests), ..piece };
+        let running = self.running.as_mut().filter(|running| running.queue == queue);
+        let Some(running) = running else {
+            let Piece { cost, bytes, requests } = piece;
+            self.served_besides(queue, cost, bytes, requests, now);
             return Next::Switch;
         };
-        // Its VM is charged by `settle`, once for all pieces up to then.
-        running.bytes = running.bytes.saturating_add(cost);
-        let bytes = running.bytes;
-        let vm = &mut self.vms[running.vm];
-        let is_open = !vm.is_limited() || vm.count(piece, now);
+        // Its VM is charged once for all pieces.
+        let bytes = running.bytes.saturating_add(piece.cost);
+        if self.is_limited || look.has_more(queue) {
+            running.bytes = bytes;
+            let Piece { cost, bytes, requests } = piece;
+            return self.served_on(cost, bytes, requests, now, look);
+        }
+        let Running { vm, time, charged, .. } = *running;
+        self.charge(vm, time, bytes - charged);
+        self.over(queue, vm);
+        Next::Switch
+    }
+
+    /// The same where the turn may go on, or a VM has limits.
+    #[inline(never)]
+    fn served_on(
+        &mut self,
+        cost: u64,
+        moved: u64,
+        requests: u32,
+        now: u64,
+        look: &mut impl Look,
+    ) -> Next {
+        let Some(Running { queue, vm: place, bytes, .. }) = self.running else {
+            return Next::Switch;
+        };
+        let vm = &mut self.vms[place];
+        let is_open = !vm.is_limited() || vm.count(requests, moved, now);
         let Settings { min_bytes, max_bytes, .. } = self.settings;
         // It is polled: a queue that isn't any more has no turn.
         if !is_open {
@@ -228,9 +270,9 @@ impl Schedule {
             let place = &mut self.queues[queue];
             (place.waits, place.busy) = (None, now);
             place.held = place.held.saturating_add(elapsed(now, opens));
-        } else if look.has_more(queue) {
+        } else if !self.is_limited || look.has_more(queue) {
             self.queues[queue].busy = now;
-            let looks = LOOKS * requests + cost / BYTES_PER_LOOK;
+            let looks = LOOKS * u64::from(requests.max(1)) + cost / BYTES_PER_LOOK;
             let goes_on = bytes < min_bytes
                 || (bytes <= max_bytes && !self.is_another_stuck(queue, looks, now, look));
             if goes_on {
@@ -245,29 +287,49 @@ impl Schedule {
             return Next::Switch;
         }
         self.settle();
+        self.over(queue, place);
+        Next::Switch
+    }
+
+    /// The turn of this queue of that VM is over and settled, and left nothing that may be served.
+    #[inline(always)]
+    fn over(&mut self, queue: usize, vm: usize) {
         self.running = None;
         // It has its place behind those that wait, unless its VM is far behind.
+        if self.vms[vm].time() < time_of(self.round.first_of_others()) {
+            self.came_before(queue);
+        }
+    }
+
+    /// Something was served that cost so much, of a VM whose virtual time was `floor` at least.
+    #[inline(always)]
+    fn charge(&mut self, vm: usize, floor: Virtual, cost: u64) {
+        self.worked = self.worked.wrapping_add(1);
+        self.cost = self.cost.saturating_add(cost);
+        self.vms[vm].charge(floor, cost);
+    }
+
+    /// This queue had its turn, and may come before those that a round knows besides its own.
+    #[inline(never)]
+    fn came_before(&mut self, queue: usize) {
         if self.round.is_left() {
             let vm = self.queues[queue].vm;
             self.round.pass_over(Waiting { key: self.key(queue), vm, queue });
         }
-        Next::Switch
     }
 
     /// A piece of a queue was served whose turn it isn't.
     #[cold]
-    fn served_besides(&mut self, queue: usize, piece: Piece, now: u64) {
+    fn served_besides(&mut self, queue: usize, cost: u64, moved: u64, requests: u32, now: u64) {
         self.settle();
         if self.queues.get(queue).is_none_or(|place| place.state == State::Absent) {
             return;
         }
-        let floor = time_of(self.key(queue));
-        self.works = true;
-        self.cost = self.cost.saturating_add(piece.cost);
-        let vm = &mut self.vms[self.queues[queue].vm];
-        vm.charge(floor, piece.cost);
+        let (floor, place) = (time_of(self.key(queue)), self.queues[queue].vm);
+        self.charge(place, floor, cost);
+        let vm = &mut self.vms[place];
         if vm.is_limited() {
-            vm.count(piece, now);
+            vm.count(requests, moved, now);
         }
     }
 
@@ -275,13 +337,12 @@ impl Schedule {
     /// of its VM, or at the cost of all pieces.
     #[inline]
     fn settle(&mut self) {
-        if let Some(running) = &mut self.running {
-            let cost = running.bytes.saturating_sub(running.charged);
+        if let Some(Running { vm, time, bytes, charged, .. }) = &mut self.running {
+            let cost = bytes.saturating_sub(*charged);
             if cost != 0 {
-                running.charged = running.bytes;
-                self.works = true;
-                self.cost = self.cost.saturating_add(cost);
-                self.vms[running.vm].charge(time_of(running.key), cost);
+                *charged = *bytes;
+                let (vm, time) = (*vm, *time);
+                self.charge(vm, time, cost);
             }
         }
     }
@@ -292,7 +353,6 @@ impl Schedule {
     /// VM would have the next one again, by another queue that can't be served, and so on.
     pub fn rest(&mut self, queue: usize) {
         self.end(queue);
-        self.note_work();
         if let Some(place) = self.queues.get_mut(queue).filter(|place| place.state != State::Absent)
         {
             place.waits = None;
@@ -361,10 +421,6 @@ impl Schedule {
         }
     }
 
-    fn note_work(&mut self) {
-        self.worked = self.worked.wrapping_add(core::mem::take(&mut self.works).into());
-    }
-
     /// Are others to come before the VM of this queue?
     fn rests(&self, place: usize) -> bool {
         self.vms[self.queues[place].vm].rests == self.worked
@@ -390,24 +446,30 @@ impl Schedule {
 
     fn key(&self, place: usize) -> Key {
         let queue = &self.queues[place];
-        key_of(self.vms[queue.vm].key(self.clock, &self.settings), queue.turn)
+        key_of(self.vms[queue.vm].key(self.clock), queue.turn)
     }
 
     /// The turn of this queue, which has this key.
+    #[inline(always)]
     fn begin(&mut self, place: usize, key: Key, now: u64) -> Turn {
-        let vm = self.queues[place].vm;
-        self.running = Some(Running { queue: place, vm, key, bytes: 0, charged: 0 });
-        self.from = place + 1;
-        self.statistics.found = self.statistics.found.wrapping_add(1);
         let ends = self.wait_begins();
+        let found = self.statistics.found.wrapping_add(1);
         let queue = &mut self.queues[place];
-        queue.last_wait = if queue.waits.is_some() { elapsed(queue.since, now) } else { 0 };
-        let since = queue.waits.take().unwrap_or(ends);
-        let Wait { passes, cost } = &mut queue.worst_wait;
-        *passes = (*passes).max(ends.passes.saturating_sub(since.passes));
-        *cost = (*cost).max(ends.cost.saturating_sub(since.cost));
-        queue.turn = self.statistics.found;
-        (queue.kicked, queue.backlog, queue.busy) = (None, (0, 0), now);
+        let (time, turn) = (time_of(key), queue.turn);
+        self.running =
+            Some(Running { queue: place, vm: queue.vm, time, turn, bytes: 0, charged: 0 });
+        (self.from, self.statistics.found) = (place + 1, found);
+        queue.last_wait = 0;
+        if let Some(since) = queue.waits.take() {
+            queue.last_wait = elapsed(queue.since, now);
+            let Wait { passes, cost } = &mut queue.worst_wait;
+            // Neither goes back.
+            *passes = (*passes).max(ends.passes.wrapping_sub(since.passes));
+            *cost = (*cost).max(ends.cost.wrapping_sub(since.cost));
+        }
+        (queue.turn, queue.kicked, queue.busy) = (found, None, now);
+        // Nothing is seen of it yet.
+        queue.backlog.0 = 0;
         Turn::Serve(place)
     }
 

@@ -6,7 +6,6 @@
 //! before the next.
 
 use crate::settings::Settings;
-use crate::turn::Piece;
 use alloc::vec::Vec;
 
 /// The largest weight; the smallest is 1.
@@ -71,7 +70,7 @@ pub(crate) const SET_BACK: Virtual = 1 << 61;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Vm {
     time: Virtual,
-    /// Virtual time of one byte.
+    /// Virtual time of one byte; 0 if none is to come before the others.
     rate: u64,
     requests: Bucket,
     bytes: Bucket,
@@ -90,7 +89,11 @@ impl Vm {
             weight if weight > MAX_WEIGHT => MAX_WEIGHT,
             weight => weight,
         };
-        let rate = (100 << VIRTUAL_FRACTION) / weight as u64;
+        // Where none is to come before the others, all have the same virtual time.
+        let rate = match settings.whole_turns {
+            true => 0,
+            false => (100 << VIRTUAL_FRACTION) / weight as u64,
+        };
         Vm {
             time: 0,
             rate,
@@ -102,14 +105,20 @@ impl Vm {
         }
     }
 
-    /// Its virtual time, if the clock stands there: it is behind the clock by one turn at most. All
-    /// VMs have the same where none is to come before the others.
+    /// What it was charged, as virtual time.
     #[inline]
-    pub fn key(&self, clock: Virtual, settings: &Settings) -> Virtual {
-        match settings.whole_turns {
-            true => 0,
-            false => self.time.max(clock.saturating_sub(self.credit)),
-        }
+    pub const fn time(&self) -> Virtual {
+        self.time
+    }
+
+    /// Its virtual time, if the clock stands there: it is behind the clock by one turn at most.
+    #[inline]
+    pub fn key(&self, clock: Virtual) -> Virtual {
+        if self.time >= clock { self.time } else { self.behind(clock) }
+    }
+
+    fn behind(&self, clock: Virtual) -> Virtual {
+        self.time.max(clock.saturating_sub(self.credit))
     }
 
     /// May it be served, by its limits?
@@ -141,11 +150,11 @@ impl Vm {
         self.requests.price | self.bytes.price != 0
     }
 
-    /// Counts a piece against its limits. True: it may be served on.
+    /// Counts requests and bytes against its limits. True: it may be served on.
     #[inline(never)]
-    pub fn count(&mut self, piece: Piece, now: u64) -> bool {
-        self.requests.take(piece.requests.into(), now, self.burst);
-        self.bytes.take(piece.bytes, now, self.burst);
+    pub fn count(&mut self, requests: u32, bytes: u64, now: u64) -> bool {
+        self.requests.take(requests.into(), now, self.burst);
+        self.bytes.take(bytes, now, self.burst);
         self.is_open(now)
     }
 

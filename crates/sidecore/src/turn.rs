@@ -32,8 +32,8 @@ impl Batch {
     /// The next one of a turn that had so much, of so much at `most`: it ends where the turn does.
     #[inline]
     pub(crate) fn after(had: u64, most: u64) -> Batch {
-        let left = most.saturating_sub(had).saturating_add(1);
-        Batch { requests: BATCH, cost: if left < BATCH_COST { left } else { BATCH_COST } }
+        let left = most.saturating_sub(had);
+        Batch { requests: BATCH, cost: if left < BATCH_COST { left + 1 } else { BATCH_COST } }
     }
 }
 

@@ -10,7 +10,8 @@ use core::iter::once;
 use window::{Ring, Span, Window};
 
 /// A chain of three buffers, none of them empty. The device may read the header and write the
-/// trailer.
+/// trailer. Until it is used or held the driver has lost it.
+#[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Framed {
     /// Which chain it is.
@@ -23,15 +24,6 @@ pub struct Framed {
     pub trailer: Span,
     /// The device may write the data, else it may read it.
     pub writable: bool,
-}
-
-/// Why [`SplitQueue::take_framed`](crate::SplitQueue::take_framed) took nothing.
-#[derive(Clone, Debug)]
-pub enum Untaken {
-    /// No chain waits.
-    Nothing,
-    /// One that isn't of three buffers, or lies otherwise, or breaks the queue.
-    Other(Seen),
 }
 
 /// What was read of a chain that wasn't taken: nobody reads it again.
@@ -58,8 +50,12 @@ pub fn framed<const H: u32, const T: u32, const TABLE: bool>(
     ring: &Ring<[u64; 2]>,
     words: [u64; 2],
     head: u16,
-) -> Result<Framed, Untaken> {
-    let untaken = |behind: &[[u64; 2]]| Err(Untaken::Other(Seen::new(head, words, behind)));
+    untaken: &mut Option<Seen>,
+) -> Option<Framed> {
+    let mut untaken = |behind: &[[u64; 2]]| {
+        other(untaken, head, words[0], words[1], behind);
+        None
+    };
     let (first, second, third);
     if TABLE {
         if !is(words, TABLE_BYTES as u32, INDIRECT) {
@@ -97,7 +93,7 @@ pub fn framed<const H: u32, const T: u32, const TABLE: bool>(
         && let Some(trailer) = window.span_of_largest(third[0], T.into())
     {
         let writable = second[1] & u64::from(WRITE) << 32 != 0;
-        return Ok(Framed { head: Head(head), header, data, trailer, writable });
+        return Some(Framed { head: Head(head), header, data, trailer, writable });
     }
     if TABLE { untaken(&[first, second, third]) } else { untaken(&[second, third]) }
 }
@@ -105,13 +101,15 @@ pub fn framed<const H: u32, const T: u32, const TABLE: bool>(
 /// Bytes of a table of three descriptors.
 const TABLE_BYTES: u64 = 3 * BYTES;
 
-impl Seen {
-    #[cold]
-    #[inline(never)]
-    fn new(head: u16, words: [u64; 2], behind: &[[u64; 2]]) -> Seen {
-        Seen { head, words: once(words).chain(behind.iter().copied()).collect() }
-    }
+/// A chain that isn't taken: these words were read of it.
+#[cold]
+#[inline(never)]
+fn other(untaken: &mut Option<Seen>, head: u16, first: u64, second: u64, behind: &[[u64; 2]]) {
+    let words = once([first, second]).chain(behind.iter().copied()).collect();
+    *untaken = Some(Seen { head, words });
+}
 
+impl Seen {
     /// Whether the chain lies in a table of its own, if that was read.
     pub fn in_table(&self) -> Option<bool> {
         self.words.first().map(|words| words[1] & u64::from(INDIRECT) << 32 != 0)

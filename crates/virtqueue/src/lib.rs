@@ -71,7 +71,7 @@ mod state;
 
 pub use chain::{Chain, Head, SEGMENTS};
 pub use error::{Area, Broken, LayoutError};
-pub use framed::{Framed, Seen, Untaken};
+pub use framed::{Framed, Seen};
 #[cfg(any(test, feature = "log"))]
 pub use logged::{LOG_PAGE, Log, LoggedQueue};
 pub use one::{One, Ones};

@@ -304,6 +304,21 @@ impl<const N: usize> Queue<N> {
         }
     }
 
+    /// As [`publish`](Queue::publish), then, if it `asks`, [`wants_call`](Queue::wants_call).
+    #[inline(always)]
+    pub fn publish_and_ask(&mut self, asks: bool) -> bool {
+        match self {
+            Queue::Split(queue) => queue.publish_and_ask(asks),
+            other => other.publish_and_ask_other(asks),
+        }
+    }
+
+    #[inline(never)]
+    fn publish_and_ask_other(&mut self, asks: bool) -> bool {
+        self.publish_other();
+        asks && self.wants_call_other()
+    }
+
     #[inline(never)]
     fn wants_call_other(&mut self) -> bool {
         match self {

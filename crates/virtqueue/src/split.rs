@@ -7,7 +7,7 @@ mod one;
 use crate::descriptor;
 use crate::error::Area;
 use crate::event::{self, Calls};
-use crate::framed::{Framed, Seen, Untaken, framed};
+use crate::framed::{Framed, Seen, framed};
 use crate::{Broken, Chain, Features, Head, Layout, LayoutError, MAX_SIZE, Position, State};
 use sync::{Ordering, fence};
 use window::{Outside, Ring, Span, Window};
@@ -24,13 +24,16 @@ const USED: u64 = 8;
 #[derive(Debug)]
 pub struct SplitQueue<const N: usize> {
     descriptors: Span,
-    available_ring: Span,
     used_ring: Span,
     /// The same, element by element, and the driver's index.
     heads: Ring<[u64; 2]>,
     index: Ring<u16>,
     available: Ring<u16>,
+    /// Which calls the driver wishes: its event index, or its flags.
+    wish: Ring<u16>,
     completed: Ring<[u32; 2]>,
+    /// The index of the used ring.
+    shown: Ring<u16>,
     size: u16,
     indirect: bool,
     event_index: bool,
@@ -78,24 +81,30 @@ impl<const N: usize> SplitQueue<N> {
         let available_ring =
             Area::Driver.span(window, driver, 2, RING + elements * AVAILABLE + event)?;
         let used_ring = Area::Device.span(window, device, 4, RING + elements * USED + event)?;
+        let wish = if features.event_index { RING + elements * AVAILABLE } else { FLAGS };
         let rings = (
-            descriptors.ring(0, size),
-            available_ring.ring(INDEX, 1),
-            available_ring.ring(RING, size),
-            used_ring.ring(RING, size),
+            (descriptors.ring(0, size), available_ring.ring(INDEX, 1)),
+            (available_ring.ring(RING, size), available_ring.ring(wish, 1)),
+            (used_ring.ring(RING, size), used_ring.ring(INDEX, 1)),
         );
-        let (Some(heads), Some(index), Some(available), Some(completed)) = rings else {
+        let (
+            (Some(heads), Some(index)),
+            (Some(available), Some(wish)),
+            (Some(completed), Some(shown)),
+        ) = rings
+        else {
             // The areas have that size, and are aligned.
             return Err(LayoutError::Size(size));
         };
         Ok(SplitQueue {
             descriptors,
-            available_ring,
             used_ring,
             heads,
             index,
             available,
+            wish,
             completed,
+            shown,
             size,
             indirect: features.indirect,
             event_index: features.event_index,
@@ -144,26 +153,45 @@ impl<const N: usize> SplitQueue<N> {
 
     /// Takes the next chain if it is of three buffers, with a header of `H` bytes and a trailer of
     /// `T`, and lies as most do: in a table of its own if `TABLE`, which isn't to be asked for if
-    /// there can't be any; else in the ring's.
-    ///
-    /// # Errors
-    ///
-    /// Any other chain is for [`take_other`](Self::take_other), which is to be asked next.
+    /// there can't be any; else in the ring's. It is to be used or held before another one is
+    /// taken ([`Self::use_framed`], [`Self::hold_framed`]). Any other chain is put into `untaken`,
+    /// which was none, and is for [`take_other`](Self::take_other), to be asked next.
     #[inline(always)]
     pub fn take_framed<const H: u32, const T: u32, const TABLE: bool>(
         &mut self,
         window: &Window,
-    ) -> Result<Framed, Untaken> {
+        untaken: &mut Option<Seen>,
+    ) -> Option<Framed> {
         let head = match self.next_head() {
             Ok(Some(head)) => head,
-            Ok(None) => return Err(Untaken::Nothing),
-            // `take_other` says it again.
-            Err(_) => return Err(Untaken::Other(Seen::default())),
+            Ok(None) => return None,
+            Err(_) => {
+                // `take_other` says it again.
+                *untaken = Some(Seen::default());
+                return None;
+            }
         };
         let words = self.heads.load(head);
-        let framed = framed::<H, T, TABLE>(window, &self.heads, words, head)?;
-        self.took(head);
-        Ok(framed)
+        let framed = framed::<H, T, TABLE>(window, &self.heads, words, head, untaken)?;
+        self.next = self.next.wrapping_add(1);
+        Some(framed)
+    }
+
+    /// Writes the chain that was just taken to the ring as used, as
+    /// [`Queue::complete`](crate::Queue::complete) does.
+    #[inline(always)]
+    pub fn use_framed(&mut self, framed: &Framed, written: u32) {
+        self.completed.store(self.used, [framed.head.0.into(), written]);
+        self.used = self.used.wrapping_add(1);
+    }
+
+    /// The chain that was just taken isn't used yet: it is in flight, as if
+    /// [`Queue::take`](crate::Queue::take) had taken it.
+    #[inline]
+    pub fn hold_framed(&mut self, framed: &Framed) {
+        if let Some(in_flight) = self.in_flight.get_mut(usize::from(framed.head.0)) {
+            *in_flight = 1;
+        }
     }
 
     /// Takes the chain that [`take_framed`](Self::take_framed) didn't take, as
@@ -264,7 +292,7 @@ impl<const N: usize> SplitQueue<N> {
         if self.used == self.published {
             return;
         }
-        wrote(self.used_ring.store_u16_release(INDEX, self.used));
+        self.shown.store_release(0, self.used);
         self.calls.published(self.used.wrapping_sub(self.published));
         self.published = self.used;
         if let Some(since) = self.suppressed
@@ -275,7 +303,14 @@ impl<const N: usize> SplitQueue<N> {
         }
     }
 
-    #[inline]
+    /// As [`Queue::publish_and_ask`](crate::Queue::publish_and_ask).
+    #[inline(always)]
+    pub fn publish_and_ask(&mut self, asks: bool) -> bool {
+        self.publish();
+        asks && self.wants_call()
+    }
+
+    #[inline(always)]
     pub(crate) fn wants_call(&mut self) -> bool {
         if !self.calls.due() {
             return false;
@@ -284,11 +319,10 @@ impl<const N: usize> SplitQueue<N> {
         // What was published is visible before the wish is looked at: the driver does it the other
         // way round, so that one of the two sees the other (2.7.7.2).
         fence(Ordering::SeqCst);
-        if self.event_index {
-            let wish = self.available_ring.load_u16(RING + u64::from(self.size) * AVAILABLE);
-            wish.is_ok_and(|wish| event::passed(wish, self.published, steps))
-        } else {
-            self.available_ring.load_u16(FLAGS).is_ok_and(|flags| flags & event::NONE == 0)
+        let wish = self.wish.load(0);
+        match self.event_index {
+            true => event::passed(wish, self.published, steps),
+            false => wish & event::NONE == 0,
         }
     }
 

@@ -91,3 +91,40 @@ fn a_call_that_was_due_for_a_whole_round_of_indices() {
     queue.call_withheld();
     assert!(queue.call_due() && queue.wants_call());
 }
+
+/// What is shown and asked about in one go is what two steps give; what isn't asked about stays
+/// due.
+#[test]
+fn to_publish_and_ask_is_to_publish_and_to_ask() {
+    for (packed, event_index) in [(false, false), (false, true), (true, false), (true, true)] {
+        let features = Features { indirect: false, event_index, packed };
+        let answers = [false, true].map(|at_once| {
+            let memory = Memory::new(&[(0, 1 << 16)], 0);
+            let mut heap = Heap::new(memory.window(), 0, 1 << 16);
+            let mut driver = driver(&mut heap, 16, features);
+            let (layout, state) = (driver.layout(), State::at_reset(features));
+            let mut queue: Queue =
+                Queue::new(&memory.window(), layout, features, state).expect("it is right");
+            let buffers = [heap.put(b"header")];
+            let mut chain = Chain::new();
+            let mut said = vec![];
+            for step in 0..40 {
+                driver.add(&buffers).expect("there is room");
+                assert_eq!(queue.take(&memory.window(), &mut chain), Ok(true));
+                queue.complete(chain.head(), 0);
+                let asks = step % 3 != 0;
+                let wants = if at_once {
+                    queue.publish_and_ask(asks)
+                } else {
+                    queue.publish();
+                    asks && queue.wants_call()
+                };
+                said.push((wants, queue.call_due()));
+                assert_eq!(queue.call_due(), !asks, "{features:?}, step {step}");
+                assert!(driver.used().is_some(), "it is shown, asked about or not");
+            }
+            said
+        });
+        assert_eq!(answers[0], answers[1], "{features:?}");
+    }
+}

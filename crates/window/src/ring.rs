@@ -73,6 +73,14 @@ impl Ring<u16> {
         let word = unsafe { AtomicU16::from_ptr(self.place(index)) };
         u16::from_le(word.load(Ordering::Acquire))
     }
+
+    /// Stores a word after all accesses before.
+    #[inline(always)]
+    pub fn store_release(&self, index: u16, value: u16) {
+        // SAFETY: as for the relaxed load.
+        let word = unsafe { AtomicU16::from_ptr(self.place(index)) };
+        word.store(value.to_le(), Ordering::Release);
+    }
 }
 
 #[cfg(not(loom))]
@@ -120,6 +128,11 @@ impl Ring<u16> {
     pub fn load_acquire(&self, index: u16) -> u16 {
         self.span.load_u16_acquire(self.offset(index)).unwrap_or_default()
     }
+
+    /// Stores a word after all accesses before.
+    pub fn store_release(&self, index: u16, value: u16) {
+        let _ = self.span.store_u16_release(self.offset(index), value);
+    }
 }
 
 #[cfg(loom)]
@@ -155,6 +168,9 @@ mod tests {
             assert_eq!(words.load(index), index % 4 + 7);
             assert_eq!(words.load_acquire(index), index % 4 + 7);
         }
+        words.store_release(6, 1);
+        assert_eq!((words.load(2), span.load_u16(8)), (1, Ok(1)));
+        span.store_u16(8, 9).expect("it is in the span");
         let pairs = span.ring::<[u32; 2]>(8, 2).expect("it fits");
         pairs.store(5, [1, 2]);
         assert_eq!(span.load_u64(16), Ok(1 | 2 << 32));

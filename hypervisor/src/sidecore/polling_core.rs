@@ -191,6 +191,7 @@ impl PollingCore {
             let mut piece = Piece::default();
             let served = self.piece(place, self.schedule.batch(), &mut piece);
             now = self.queues.look_at_clock();
+            self.queues.emptied = piece.emptied;
             unpublished += piece;
             if let Err(broken) = served {
                 let tell = self.publish(place, core::mem::take(&mut unpublished), now);
@@ -261,15 +262,15 @@ impl PollingCore {
                 // Each of those that are delayed has its own time.
                 let requests = if queue.delay.is_some() { 1 } else { batch.requests };
                 let budget = Budget { requests, charge: batch.cost };
-                let mut done = blk::Outcome::default();
-                let served = server.serve_some(&device.window, &mut behind, budget, &mut done);
-                let blk::Outcome { asked, completed, bytes, charge, .. } = done;
+                let (done, served) = server.serve_some(&device.window, &mut behind, budget);
+                let blk::Outcome { asked, completed, bytes, charge, more, full } = done;
                 if completed > 0
                     && let Some(delay) = &mut queue.delay
                 {
                     delay.served();
                 }
-                *piece = Piece { asked, completed, bytes, dropped: 0, charge };
+                let emptied = !more && !full;
+                *piece = Piece { asked, completed, bytes, charge, emptied, dropped: 0 };
                 Ok(served?)
             }
             Work::Iommu(served) => {
@@ -289,8 +290,9 @@ impl PollingCore {
                 let Some(on) = switches.get_mut(*switch) else { return Ok(()) };
                 let done = on.switch.serve_some(*port, queue.index as u16, now, batch.requests)?;
                 on.send_out();
-                let net::Outcome { completed, sent: bytes, dropped, charge, .. } = done;
-                *piece = Piece { asked: completed, completed, bytes, dropped, charge };
+                let net::Outcome { completed, sent: bytes, dropped, charge, more, full, .. } = done;
+                let (asked, emptied) = (completed, !more && !full);
+                *piece = Piece { asked, completed, bytes, dropped, charge, emptied };
                 Ok(())
             }
         }
@@ -326,7 +328,10 @@ impl PollingCore {
     /// Counts a piece, and shows the driver what it completed. True: it is to be told of it now.
     #[inline(always)]
     fn publish(&mut self, place: usize, piece: Piece, now: u64) -> bool {
-        let in_flight = if piece.completed > 0 { self.queues.in_flight(place) } else { 0 };
+        let in_flight = match piece.completed {
+            0 => 0,
+            _ => self.queues.in_flight(place, piece.emptied),
+        };
         let Queues { all, switches, .. } = &mut self.queues;
         let Some(queue) = all.get_mut(place) else { return false };
         let device = self.devices.get(queue.device);
@@ -357,7 +362,7 @@ impl PollingCore {
             _ => None,
         };
         if let Some(switch) = switch {
-            let waiting = self.queues.in_flight(place);
+            let waiting = self.queues.in_flight(place, false);
             self.deliver(switch, waiting);
         }
         if own {

@@ -77,6 +77,8 @@ pub struct Piece {
     /// What the piece cost, in bytes. 0: there was nothing to do, or no room for it in the back
     /// end.
     pub charge: u64,
+    /// It saw the end of its ring. Sums have the last one's.
+    pub emptied: bool,
 }
 
 impl Piece {
@@ -94,6 +96,7 @@ impl AddAssign for Piece {
         self.bytes += piece.bytes;
         self.dropped += piece.dropped;
         self.charge += piece.charge;
+        self.emptied = piece.emptied;
     }
 }
 
@@ -124,6 +127,8 @@ pub struct Queues {
     clock: Clock,
     /// When it was last looked, in the switches' nanoseconds.
     now: u64,
+    /// The last piece of a turn saw the end of its ring.
+    pub emptied: bool,
 }
 
 impl ServedQueue {
@@ -167,7 +172,8 @@ impl Work {
 impl Queues {
     /// None yet.
     pub fn new() -> Self {
-        Queues { all: Places::new(), switches: Places::new(), clock: Clock::new(tsc_hz()), now: 0 }
+        let (all, switches) = (Places::new(), Places::new());
+        Queues { all, switches, clock: Clock::new(tsc_hz()), now: 0, emptied: false }
     }
 
     /// Reads the time.
@@ -218,12 +224,16 @@ impl Queues {
         }
     }
 
-    /// Chains that were taken and aren't completed, and those that wait: vIC's commands in flight.
-    pub fn in_flight(&mut self, place: usize) -> u32 {
+    /// Chains that were taken and aren't completed, and those that wait, if its ring wasn't just
+    /// `emptied`: vIC's commands in flight.
+    #[inline]
+    pub fn in_flight(&mut self, place: usize, emptied: bool) -> u32 {
         match self.all.get(place).map(|queue| &queue.work) {
             Some(Work::Requests(server)) => {
-                u32::from(server.waiting()) + u32::from(server.in_flight())
+                let waiting = if emptied { 0 } else { server.waiting() };
+                u32::from(waiting) + u32::from(server.in_flight())
             }
+            _ if emptied => 0,
             _ => self.waiting(place).into(),
         }
     }
@@ -267,8 +277,16 @@ impl Look for Queues {
         }
     }
 
-    #[inline]
+    /// The piece that was served has found out, or the ring is known to have more.
+    #[inline(always)]
     fn has_more(&mut self, place: usize) -> bool {
+        !self.emptied && self.looks_for_more(place)
+    }
+}
+
+impl Queues {
+    #[inline(never)]
+    fn looks_for_more(&mut self, place: usize) -> bool {
         let known = self.all.get(place).is_some_and(|queue| match &queue.work {
             Work::Requests(server) => queue.delay.is_none() && server.has_offered(),
             Work::Frames(..) | Work::Iommu(_) | Work::Events => false,

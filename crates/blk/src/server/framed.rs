@@ -4,7 +4,7 @@
 //! Guarantees: a request that it can't serve is handed to the general way as it is, with what was
 //! read of it; nothing is read twice.
 
-use virtqueue::{Framed, Queue, Seen, Untaken};
+use virtqueue::{Framed, Queue};
 use window::Window;
 
 use super::Server;
@@ -18,6 +18,7 @@ use crate::slots::Job;
 use crate::{DESCRIPTOR_CHARGE, LEAST_CHARGE};
 
 /// Why the loop ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
     /// The ring is empty.
     Empty,
@@ -25,13 +26,25 @@ pub(super) enum Stop {
     Budget,
     /// Too many requests are in flight.
     NoPlace,
-    /// A chain that wasn't taken.
-    Untaken(Seen),
-    /// One that was taken, and wasn't served.
-    Taken(Unserved),
+    /// A chain wasn't taken: [`Server::untaken`] is what was read of it.
+    Untaken,
+    /// One was taken, and wasn't served: [`Server::unserved`].
+    Taken,
+    /// It isn't the loop's to serve.
+    Otherwise,
+}
+
+/// What the loop did, as an [`Outcome`] says it.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Done {
+    pub bytes: u64,
+    pub charge: u64,
+    pub asked: u32,
+    pub completed: u32,
 }
 
 /// A request that isn't a simple one, or for which the back end has no room.
+#[derive(Debug)]
 pub(super) struct Unserved {
     framed: Framed,
     /// If that could be read.
@@ -41,58 +54,60 @@ pub(super) struct Unserved {
 
 impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
     /// Serves requests up to the first one that is otherwise, or doesn't lie in a `TABLE` of its
-    /// own, or does. What was done is added to `done`.
+    /// own, or does.
     #[inline(never)]
     pub(super) fn serve_framed<const TABLE: bool, B: Backend>(
         &mut self,
         window: &Window,
         backend: &mut B,
         budget: Budget,
-        done: &mut Outcome,
-    ) -> Stop {
+    ) -> (Done, Stop) {
         const HEADER: u32 = HEADER_BYTES as u32;
         // Its descriptors are never what it costs most by.
         const { assert!(LEAST_CHARGE >= 3 * DESCRIPTOR_CHARGE) };
-        let Server { running, slots, outstanding, statistics, last, number, .. } = self;
+        let Server { running, slots, open, outstanding, statistics, last, number, untaken, .. } =
+            self;
+        let running = running
+            .as_mut()
+            .filter(|running| running.broken.is_none() && open.is_none() && !running.has_left());
         let Some(Running { queue: Queue::Split(queue), keep, rules, .. }) = running else {
-            // A packed ring has no such loop.
-            return if slots.has_room() { Stop::Untaken(Seen::default()) } else { Stop::NoPlace };
+            return (Done::default(), Stop::Otherwise);
         };
-        let Outcome { mut bytes, mut charge, mut asked, mut completed, .. } = *done;
+        let Done { mut bytes, mut charge, mut asked, mut completed } = Done::default();
         let stop = loop {
-            if !slots.has_room() {
-                break Stop::NoPlace;
-            }
+            let Some(token) = slots.next_token(*number) else { break Stop::NoPlace };
             if K::KEEPS && keep.has_batch() {
                 publish(queue, keep, *last);
             }
-            let framed = match queue.take_framed::<HEADER, 1, TABLE>(window) {
-                Ok(framed) => framed,
-                Err(Untaken::Nothing) => break Stop::Empty,
-                Err(Untaken::Other(seen)) => break Stop::Untaken(seen),
+            let Some(framed) = queue.take_framed::<HEADER, 1, TABLE>(window, untaken) else {
+                break if untaken.is_none() { Stop::Empty } else { Stop::Untaken };
             };
             if K::KEEPS {
                 *last = framed.head;
             }
             let header = header_of_framed(&framed);
             let simple = header.and_then(|header| simple_of_framed(&framed, header, rules));
-            let Some(Simple { head, operation, bytes: moved, reads, status, room }) = simple else {
-                break Stop::Taken(Unserved { framed, header, is_full: false });
+            let Some(Simple { operation, bytes: moved, reads, status, room, .. }) = simple else {
+                queue.hold_framed(&framed);
+                self.unserved = Some(Unserved { framed, header, is_full: false });
+                break Stop::Taken;
             };
-            // There is a place.
-            let Some(token) = slots.next_token(*number) else { break Stop::NoPlace };
             match backend.submit(token, operation) {
                 Submitted::Full => {
-                    break Stop::Taken(Unserved { framed, header, is_full: true });
+                    queue.hold_framed(&framed);
+                    self.unserved = Some(Unserved { framed, header, is_full: true });
+                    break Stop::Taken;
                 }
                 Submitted::Done(result) => {
                     let (code, written) = answer(result, reads);
                     let _ = status.store_u8(0, code as u8);
-                    queue.complete(head, used(written, room));
+                    queue.use_framed(&framed, used(written, room));
                     statistics.answered(code);
                     completed += 1;
                 }
                 Submitted::Accepted => {
+                    let head = framed.head;
+                    queue.hold_framed(&framed);
                     let _ = slots.insert(Job::under_way(head, status, reads, room));
                     if K::KEEPS {
                         publish(queue, keep, head);
@@ -109,25 +124,23 @@ impl<const N: usize, const RING: usize, K: Keep> Server<N, RING, K> {
                 break Stop::Budget;
             }
         };
-        let more = matches!(stop, Stop::Budget);
-        *done = Outcome { bytes, charge, asked, completed, more, full: false };
-        stop
+        (Done { bytes, charge, asked, completed }, stop)
     }
 
     /// A turn for a request that the loop took and didn't serve.
     #[cold]
     #[inline(never)]
-    pub(super) fn serve_otherwise<B: Backend>(
+    pub(super) fn serve_unserved<B: Backend>(
         &mut self,
-        unserved: &Unserved,
         backend: &mut B,
     ) -> Result<Outcome, Broken> {
+        let Some(unserved) = self.unserved.take() else { return Ok(Outcome::default()) };
         let Unserved { framed, header, is_full } = unserved;
         framed.put(&mut self.chain);
         match (header, self.slots.next_token(self.number)) {
             (Some(header), Some(token)) => {
                 let backend = (!is_full).then_some(backend);
-                Ok(self.taken_otherwise(*header, token, backend))
+                Ok(self.taken_otherwise(header, token, backend))
             }
             _ => self.taken(backend),
         }

@@ -215,9 +215,7 @@ impl Guest {
         backend: &mut impl Backend,
         budget: Budget,
     ) -> (Outcome, Result<(), Broken>) {
-        let mut done = Outcome::default();
-        let ended = self.server.serve_some(&self.window, backend, budget, &mut done);
-        (done, ended)
+        self.server.serve_some(&self.window, backend, budget)
     }
 
     /// Turns until this request is answered, the last one sent: its status, and the bytes that were

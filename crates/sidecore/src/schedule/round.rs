@@ -9,7 +9,7 @@
 
 use super::Key;
 
-/// So many at most; who comes behind them is for the next scan.
+/// So many at most, a power of two; who comes behind them is for the next scan.
 const ROOM: usize = 16;
 /// Behind every other, of no VM.
 const NOBODY: Waiting = Waiting { key: Key::MAX, vm: usize::MAX, queue: 0 };
@@ -28,6 +28,8 @@ pub struct Round {
     /// Those from `next` on to this one are left.
     len: usize,
     next: usize,
+    /// Those up to here had their turns, and are counted among those that aren't here.
+    had: usize,
     /// Those up to here are of one VM.
     same: usize,
     /// VMs of which one fell behind, by bits; others may have the same one.
@@ -45,6 +47,7 @@ impl Round {
         queues: [NOBODY; ROOM],
         len: 0,
         next: 0,
+        had: 0,
         same: 0,
         fell: 0,
         first: Key::MAX,
@@ -55,7 +58,7 @@ impl Round {
     /// None is left.
     #[inline]
     pub const fn end(&mut self) {
-        (self.len, self.next, self.same, self.fell) = (0, 0, 0, 0);
+        (self.len, self.next, self.had, self.same, self.fell) = (0, 0, 0, 0, 0);
     }
 
     /// A scan begins.
@@ -78,20 +81,28 @@ impl Round {
         }
     }
 
-    /// This one waits. Who is found first comes first among equals.
+    /// The key of the first of those.
     #[inline]
-    pub fn add(&mut self, one: Waiting) {
+    pub const fn first_of_others(&self) -> Key {
+        self.first
+    }
+
+    /// This one waits. Who is found first comes first among equals.
+    #[inline(always)]
+    pub fn add(&mut self, key: Key, vm: usize, queue: usize) {
+        let len = self.len;
         // They come in their order, mostly.
-        if self.len < ROOM && (self.len == 0 || self.queues[self.len - 1].key <= one.key) {
-            self.queues[self.len] = one;
-            self.len += 1;
+        if len == 0 || (len < ROOM && self.queues[len - 1].key <= key) {
+            self.queues[len % ROOM] = Waiting { key, vm, queue };
+            self.len = len + 1;
         } else {
-            self.add_amid(one);
+            self.add_amid(key, vm, queue);
         }
     }
 
     #[inline(never)]
-    fn add_amid(&mut self, one: Waiting) {
+    fn add_amid(&mut self, key: Key, vm: usize, queue: usize) {
+        let one = Waiting { key, vm, queue };
         let last = self.queues[ROOM - 1];
         if self.len < ROOM {
             self.len += 1;
@@ -121,25 +132,31 @@ impl Round {
         self.next < self.len
     }
 
-    /// The next one, with its key of now, which `now` tells.
-    #[inline]
-    pub fn next(&mut self, now: impl Fn(&Waiting) -> Key) -> Option<Waiting> {
-        let one = *self.queues.get(self.next).filter(|_| self.next < self.len)?;
-        // Times only grow: one that has its old key comes before all that it came before.
-        let behind = self.queues.get(self.next + 1).filter(|_| self.next + 1 < self.len);
-        let comes_before = |key| one.key < key;
-        if comes_before(self.first)
-            && behind.is_none_or(|behind| comes_before(behind.key))
-            && now(&one) == one.key
-        {
-            self.next += 1;
-            return Some(one);
-        }
-        self.next_anew(now)
+    /// The next one, with the key that it had, if none of those that aren't here comes before that.
+    /// Those that had their turns don't, as who gives them sees to.
+    #[inline(always)]
+    pub fn in_order(&self) -> Option<Waiting> {
+        let one = self.queues[self.next % ROOM];
+        (self.next < self.len && one.key < self.first).then_some(one)
     }
 
-    /// The same of those that come behind where they were.
-    fn next_anew(&mut self, now: impl Fn(&Waiting) -> Key) -> Option<Waiting> {
+    /// That one has its turn.
+    #[inline(always)]
+    pub const fn has_its_turn(&mut self) {
+        self.next += 1;
+    }
+
+    /// The next one, with its key of now, which `now` tells.
+    #[inline(never)]
+    pub fn next(&mut self, now: impl Fn(&Waiting) -> Key) -> Option<Waiting> {
+        if self.next >= self.len {
+            return None;
+        }
+        while self.had < self.next {
+            let one = self.queues[self.had % ROOM];
+            self.pass_over(Waiting { key: now(&one), ..one });
+            self.had += 1;
+        }
         while self.next < self.len {
             let one = *self.queues.get(self.next)?;
             if one.key >= self.first {

@@ -6,12 +6,33 @@ use crate::queue::State;
 use crate::turn::{Look, elapsed};
 
 impl Schedule {
+    /// The queue that a scan would find, as the last one says, if it is as it was: its VM had
+    /// nothing meanwhile, and no other queue comes before it.
+    ///
+    /// It needs no other look. Whoever changes whether it is polled, or gives its VM's turns to
+    /// others, ends the round; limits are looked at elsewhere. The clock has come to the times of
+    /// those that were before it at most, so it doesn't change its key.
+    #[inline(always)]
+    pub(super) fn next_of_order(&mut self) -> Option<Waiting> {
+        let next = self.round.in_order().filter(|_| !self.is_limited)?;
+        let time = time_of(next.key);
+        if self.vms[next.vm].time() > time {
+            return None;
+        }
+        debug_assert!(self.queues[next.queue].turn == next.key as u64);
+        debug_assert!(self.queues[next.queue].state == State::Polled && !self.rests(next.queue));
+        debug_assert!(self.key(next.queue) == next.key);
+        self.round.has_its_turn();
+        self.clock = self.clock.max(time);
+        Some(next)
+    }
+
     /// The queue that a scan would find, as the last one says, if it says that.
-    #[inline]
     pub(super) fn next_of_round(&mut self, now: u64) -> Option<Waiting> {
-        let Schedule { round, queues, vms, clock, settings, .. } = self;
-        let time = |vm: usize| vms.get(vm).map_or(0, |vm| vm.key(*clock, settings));
-        let next = round.next(|one| key_of(time(one.vm), one.key as u64))?;
+        let Schedule { round, queues, vms, clock, .. } = self;
+        let time = |vm: usize| vms.get(vm).map_or(0, |vm| vm.key(*clock));
+        let turn = |queue: usize| queues.get(queue).map_or(0, |queue| queue.turn);
+        let next = round.next(|one| key_of(time(one.vm), turn(one.queue)))?;
         debug_assert!(queues[next.queue].turn == next.key as u64);
         // A limit may hold it meanwhile.
         if !self.may_be_served(next.queue, now) || self.rests(next.queue) {
@@ -26,19 +47,21 @@ impl Schedule {
     /// were. The round has those that wait; the first of them has its turn.
     pub(super) fn scan(&mut self, now: u64, look: &mut impl Look) -> Found {
         let begins = self.wait_begins();
-        let Schedule { queues, vms, settings, clock, worked, round, from, is_limited, .. } = self;
+        let Schedule { queues, vms, round, from, .. } = self;
+        // None of it changes meanwhile.
+        let (clock, worked, is_limited) = (self.clock, self.worked, self.is_limited);
         let mut found = Found { first: None, kicked: None, delayed: false };
         let mut others = false;
         round.begin();
         // From behind the last turn on: they come in the order of their turns, mostly.
         let (before, after) = queues.split_at_mut((*from).min(queues.len()));
-        for (from, queues) in [(before.len(), after), (0, before)] {
-            for (queue, place) in queues.iter_mut().zip(from..) {
+        for (first, queues) in [(before.len(), after), (0, before)] {
+            for (place, queue) in (first..).zip(queues) {
                 if queue.state != State::Polled {
                     continue;
                 }
                 // Most have nothing: what they are of isn't looked at where nobody has limits.
-                if *is_limited && !vms[queue.vm].is_open(now) {
+                if is_limited && !vms[queue.vm].is_open(now) {
                     queue.is_held(now);
                     found.delayed |= queue.kicked.is_some();
                     others = true;
@@ -54,18 +77,15 @@ impl Schedule {
                     (queue.waits, queue.busy, queue.since) = (Some(begins), now, now);
                 }
                 let vm = &vms[queue.vm];
-                if vm.rests == *worked {
+                if vm.rests == worked {
                     found.delayed |= queue.kicked.is_some();
                     others = true;
                     continue;
                 }
-                let key = key_of(vm.key(*clock, settings), queue.turn);
-                round.add(Waiting { key, vm: queue.vm, queue: place });
-                let waited = queue.kicked.map(|then| elapsed(then, now));
-                if let Some(waited) = waited
-                    && found.kicked.is_none_or(|(other, _)| waited > other)
-                {
-                    found.kicked = Some((waited, place));
+                let key = key_of(vm.key(clock), queue.turn);
+                round.add(key, queue.vm, place);
+                if let Some(then) = queue.kicked {
+                    found.kicked(elapsed(then, now), place);
                 }
             }
         }
@@ -109,12 +129,12 @@ impl Schedule {
     /// would have to know their keys.
     #[inline(never)]
     fn pass_over_others(&mut self) {
-        let Schedule { queues, vms, settings, clock, worked, round, .. } = self;
+        let Schedule { queues, vms, clock, worked, round, .. } = self;
         for (place, queue) in queues.iter().enumerate() {
             let vm = &vms[queue.vm];
             let is_other = queue.waits.is_none() || vm.rests == *worked;
             if queue.state == State::Polled && is_other {
-                let key = key_of(vm.key(*clock, settings), queue.turn);
+                let key = key_of(vm.key(*clock), queue.turn);
                 round.pass_over(Waiting { key, vm: queue.vm, queue: place });
             }
         }
@@ -129,4 +149,14 @@ pub(super) struct Found {
     /// Another one was kicked, and can't be served yet: its VM is at a limit, or others are to come
     /// before it.
     pub delayed: bool,
+}
+
+impl Found {
+    /// This one was kicked so long ago.
+    #[inline(never)]
+    fn kicked(&mut self, waited: u64, place: usize) {
+        if self.kicked.is_none_or(|(other, _)| waited > other) {
+            self.kicked = Some((waited, place));
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Whether a queue that waits has waited for so long that the turn of another ends: ELVIS' two
 //! limits of being stuck, after each piece.
 
-use super::Schedule;
+use super::{Schedule, key_of};
 use crate::queue::State;
 use crate::settings::Settings;
 use crate::turn::{Look, elapsed};
@@ -65,7 +65,7 @@ impl Schedule {
             queue.backlog = (backlog, now);
             return false;
         }
-        elapsed(queue.backlog.1, now) >= queue_stuck
-            && self.running.is_some_and(|running| self.key(place) < running.key)
+        let own = self.running.map(|running| key_of(running.time, running.turn));
+        elapsed(queue.backlog.1, now) >= queue_stuck && own.is_some_and(|own| self.key(place) < own)
     }
 }

@@ -96,7 +96,7 @@ fn who_is_at_a_limit_doesnt_sleep() {
     s.settings.idle = 0;
     (1..4).for_each(|place| s.leave(place));
     s.set_share(0, Share { requests: Some(1), ..Share::default() });
-    s.vms[0].count(piece(0, 1), 0);
+    s.vms[0].count(1, 0, 0);
     assert_eq!(s.next(1, &mut rings), Turn::Nothing);
     assert_eq!(s.next(s.vms[0].opens_at(), &mut rings), Turn::Serve(0));
 }

@@ -87,7 +87,7 @@ fn one_that_was_kicked_waits_for_no_round() {
         assert_eq!(s.served(place, piece(512, 1), now, rings), Switch);
     };
     let mut s = kicked(Share { requests: Some(1), ..Share::default() });
-    s.vms[3].count(piece(0, 1), 0);
+    s.vms[3].count(1, 0, 0);
     let opens = s.vms[3].opens_at();
     [(0, 0), (0, 1), (opens, 3), (opens, 2)]
         .into_iter()
@@ -108,7 +108,7 @@ fn one_that_can_be_served_again_waits_for_no_round() {
         let mut opens = 0;
         if is_limited {
             s.set_share(3, Share { requests: Some(1), ..Share::default() });
-            s.vms[3].count(piece(0, 1), 0);
+            s.vms[3].count(1, 0, 0);
             opens = s.vms[3].opens_at();
         } else {
             s.vms[3].rests = s.worked;

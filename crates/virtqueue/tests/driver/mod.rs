@@ -24,7 +24,7 @@ mod split;
 pub use packed::PackedDriver;
 pub use split::SplitDriver;
 
-use virtqueue::{Broken, Chain, Features, Layout, Position, Queue, Untaken};
+use virtqueue::{Broken, Chain, Features, Layout, Position, Queue};
 use window::{Span, Window};
 
 /// A piece of the guest's memory in a chain.
@@ -119,16 +119,20 @@ impl Heap {
 /// [`Queue::take`].
 pub fn take_framed(queue: &mut Queue, window: &Window, chain: &mut Chain) -> Result<bool, Broken> {
     let Queue::Split(split) = queue else { return queue.take(window, chain) };
+    let mut untaken = None;
     let taken = match split.has_tables() {
-        true => split.take_framed::<16, 1, true>(window),
-        false => split.take_framed::<16, 1, false>(window),
+        true => split.take_framed::<16, 1, true>(window, &mut untaken),
+        false => split.take_framed::<16, 1, false>(window, &mut untaken),
     };
-    match taken {
-        Ok(framed) => framed.put(chain),
-        Err(Untaken::Nothing) => return Ok(false),
-        Err(Untaken::Other(seen)) => return queue.take_other(&seen, window, chain),
+    match (taken, untaken) {
+        (Some(framed), _) => {
+            split.hold_framed(&framed);
+            framed.put(chain);
+            Ok(true)
+        }
+        (None, None) => Ok(false),
+        (None, Some(seen)) => queue.take_other(&seen, window, chain),
     }
-    Ok(true)
 }
 
 /// The bytes of a descriptor: `last` is flags and next of a split one, ID and flags of a packed.
