@@ -52,6 +52,6 @@ pub use control::Control;
 pub use enter::{Entry, Host, Nest};
 pub use keep::Keep;
 pub use leave::{Told, host_state};
-pub use maps::{MSR_WORDS, OpenWords, PORT_WORDS, TooMany, Used};
+pub use maps::{MSR_WORDS, OpenWords, PORT_WORDS, TooMany, Used, UsedMaps};
 pub use offer::Offer;
 pub use owner::{Owner, PermissionMaps};

@@ -34,6 +34,24 @@ impl Used {
     }
 }
 
+/// The same of both maps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct UsedMaps {
+    /// Of ports.
+    pub ports: Used,
+    /// Of MSRs.
+    pub msrs: Used,
+}
+
+impl UsedMaps {
+    /// Nothing is to be merged. One look, at both at once.
+    #[inline(always)]
+    pub fn is_empty(self) -> bool {
+        u64::from(self.ports.0) | u64::from(self.msrs.0) << 32 == 0
+    }
+}
+
 /// 01's map has more open words than there is room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("a permission map is open in more than {MOST} words")]

@@ -107,5 +107,20 @@ pub fn event(v: &Vmcb, features: &Features, in_service: impl Fn(u8) -> bool) -> 
     Some(if features.emulated { emulator::true_event(reported, in_service) } else { reported })
 }
 
+/// The same of a guest's guest, whose offer isn't any more if it was that
+/// ([`emulator::withdraw_taken`]).
+pub fn inner_event(
+    v: &mut Vmcb,
+    features: &Features,
+    in_service: impl Fn(u8) -> bool,
+) -> Option<Event> {
+    let reported = events::interrupted(v.exit_int_info)?;
+    if !features.emulated {
+        return Some(reported);
+    }
+    emulator::withdraw_taken(v, reported.vector);
+    Some(emulator::true_event(reported, in_service))
+}
+
 #[cfg(test)]
 mod tests;

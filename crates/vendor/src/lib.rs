@@ -193,7 +193,7 @@ pub trait VirtualCpu: decode::Registers + Sized {
     /// After [`Inner::Elsewhere`]: the guest has these registers there without an exit, or none.
     /// They may be used until [`VirtualCpu::flush_translations`].
     fn inner_registers(&mut self, at: u64, registers: Option<Mapping>);
-    /// After [`Inner::Port`]: the inner guest's accumulator behind it.
+    /// After [`Inner::Port`] and [`Inner::Cpuid`]: the inner guest's accumulator behind it.
     fn set_inner_accumulator(&mut self, value: u64);
     /// Does the inner guest's next entry inject an event?
     fn inner_injects(&self) -> bool;

@@ -34,6 +34,9 @@ pub enum Inner {
     /// IN or OUT that the guest lets it do, so that it is done as the guest's own. What is in its
     /// accumulator; it goes on behind the instruction.
     Port(PortAccess, u64),
+    /// CPUID that the guest lets it execute, so that it is done as the guest's own. What is in its
+    /// accumulator, and its CR4; it goes on behind the instruction.
+    Cpuid(u64, u64),
     /// An NMI came, as in [`Exit::Nmi`](crate::Exit::Nmi).
     Nmi,
     /// A physical interrupt is pending, which the host is to take.

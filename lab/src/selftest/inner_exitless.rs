@@ -205,9 +205,12 @@ impl Counted {
     fn of(case: &Case, outer: &Report, inner: &Report) -> Self {
         let inner = inner.vms.iter().map(|vm| vm.counters());
         let mut counted = Counted::default();
+        // For CPUID of its guests it executes CPUID, which exits.
+        let (mut asked, mut executed) = (0, 0);
         for counters in inner {
             counted.inner += counters.total();
             counted.kicks += counters.of(Reason::Kick);
+            asked += counters.of(Reason::Cpuid);
         }
         let again = if case.guests.iter().any(|guest| guest.restarts) { 2 } else { 1 };
         for counters in outer.vms.iter().flat_map(|vm| vm.vcpus.iter().skip(1)) {
@@ -220,7 +223,9 @@ impl Counted {
             counted.interrupts += interrupts;
             counted.besides += counters.total() - told - instructions - sent - interrupts;
             counted.starts += again;
+            executed += counters.of(Reason::Cpuid);
         }
+        counted.besides -= executed.min(asked);
         counted
     }
 

@@ -305,3 +305,12 @@ fn msrs_are_open_where_both_maps_are_and_l2_uses_them() {
     assert!(used.is_empty());
     assert_eq!(OpenWords::of(&[0; MSR_WORDS]).err(), Some(TooMany));
 }
+
+#[test]
+fn one_look_sees_whether_either_map_is_used() {
+    use crate::{OpenWords, UsedMaps};
+    let Ok(open) = OpenWords::of(&[0]) else { panic!() };
+    let (mut ports, mut msrs) = (UsedMaps::default(), UsedMaps::default());
+    assert!(ports.is_empty() && open.add(&mut ports.ports, 0) && open.add(&mut msrs.msrs, 63));
+    assert!(!ports.is_empty() && !msrs.is_empty());
+}

@@ -125,6 +125,7 @@ pub fn exits(test: &str, boot: &Boot) {
     }
     maps(test, &mut guest);
     timer(test, boot, &mut guest);
+    let_do(test, &mut guest);
     triple_fault(test, &mut guest);
     injected(test, &mut guest);
     flags(test, &mut guest);
@@ -242,6 +243,25 @@ fn timer(test: &str, boot: &Boot, guest: &mut Guest) {
         check!(test, code == exit::IOIO, "open in part: {code:#x}");
     }
     open(false);
+}
+
+/// What L1 lets it do, and what has an exit of the host's all the same.
+fn let_do(test: &str, guest: &mut Guest) {
+    /// In the upper half of the word of exceptions.
+    const CPUID: u64 = 1 << (32 + 18);
+    let wanted = guest.block().get(block::EXCEPTIONS);
+    guest.block().put(block::EXCEPTIONS, wanted & !CPUID);
+    for leaf in [0, 0x8000_000A] {
+        guest.restart(inside::identifies());
+        guest.block().put(block::RAX, leaf);
+        guest.run();
+        let (code, eax) = (guest.code(), guest.block().get(block::RAX));
+        let own = cpu::cpuid(leaf as u32);
+        let found = (eax, guest.registers.rcx, guest.registers.rdx);
+        let right = found == (own.eax.into(), own.ecx.into(), own.edx.into());
+        check!(test, code == exit::VMMCALL && right, "CPUID {leaf:#x}: {code:#x}, {found:x?}");
+    }
+    guest.block().put(block::EXCEPTIONS, wanted);
 }
 
 /// It has no table of interrupts, and executes what is undefined.

@@ -101,6 +101,10 @@ impl<C: VirtualCpu> Vcpu<C> {
                         break Some(stop);
                     }
                 },
+                Inner::Cpuid(accumulator, cr4) => {
+                    vcpu.inner_cpuid(accumulator, cr4);
+                    Reason::Cpuid
+                }
                 Inner::Nmi => Reason::Kick,
                 Inner::Interrupt => {
                     vcpu.cpu.take_interrupts();

@@ -4,7 +4,7 @@ core::arch::global_asm!(
     r#"
 .balign 16
 .global svm_cpuids, svm_hypercall, svm_halt, svm_reads_msr, svm_writes_port, svm_uses_port
-.global svm_times, svm_undefined, svm_spins, svm_touches, svm_stores, svm_jumps
+.global svm_times, svm_identifies, svm_undefined, svm_spins, svm_touches, svm_stores, svm_jumps
 .global svm_saves, svm_loads, svm_flags, svm_arrives, svm_watches, svm_refuses
 svm_cpuids:
     lea rcx, [rdx + 1]
@@ -34,6 +34,11 @@ svm_times:
     in eax, dx
     mov ecx, eax
     in eax, dx
+    vmmcall
+svm_identifies:
+    wbinvd
+    xor ecx, ecx
+    cpuid
     vmmcall
 svm_undefined:
     ud2
@@ -106,6 +111,8 @@ codes!(
     uses_port = svm_uses_port,
     /// IN from port DX, that in RCX, once more, VMMCALL.
     times = svm_times,
+    /// WBINVD, CPUID of leaf RAX, VMMCALL.
+    identifies = svm_identifies,
     /// UD2.
     undefined = svm_undefined,
     /// Nothing, without end.

@@ -78,7 +78,7 @@ impl Nesting {
                 root
             }
         };
-        if !self.used.is_empty() || !self.used_ports.is_empty() {
+        if !self.used.is_empty() {
             self.merge_maps(v01, memory);
         }
         if self.features.emulated && self.inner.int_ctl & int_ctl::V_IRQ != 0 {

@@ -1,8 +1,8 @@
 //! The exits of L2: told to L1, or the host's to put right.
 //!
 //! What L1 lets L2 do and the host doesn't let anybody is #UD to L2, but for what is named in
-//! `Nesting::put_right`, IN and OUT among it: MSR accesses, string I/O, CPUID and MOV to CR0 are
-//! carried out for L1 alone.
+//! `Nesting::put_right`, IN, OUT and CPUID among it: accesses to MSRs that aren't open, string I/O
+//! and MOV to CR0 are carried out for L1 alone.
 
 use super::Nesting;
 use super::memory::{InPage, Maps, Words, composed};
@@ -28,6 +28,13 @@ impl Nesting {
     /// L2 has an exception next.
     fn raise(&mut self, vector: u8, error_code: Option<u32>) {
         self.inner.event_inj = svm::injected(Event::exception(vector, error_code));
+    }
+
+    /// L2 goes on behind an instruction of so many bytes; where the CPU doesn't tell where that is,
+    /// it is taken to have no prefix.
+    fn go_behind(&mut self, bytes: u64) {
+        let told = self.features.next_rip.then_some(self.inner.next_rip);
+        self.inner.advance(told.unwrap_or(self.inner.rip.wrapping_add(bytes)));
     }
 
     /// Delivers again what was being delivered when L2 was left.
@@ -124,6 +131,13 @@ impl Nesting {
                 }
                 self.raise(UNDEFINED, None);
             }
+            exit::CPUID => {
+                self.go_behind(2);
+                return Ok(Inner::Cpuid(self.inner.rax, self.inner.cr4));
+            }
+            // As for L1: nothing is done.
+            exit::INVD | exit::WBINVD if self.inner.cpl == 0 => self.go_behind(2),
+            exit::INVD | exit::WBINVD => self.raise(GENERAL_PROTECTION, Some(0)),
             exit::MSR if self.open_msr(v01, memory, msr, self.inner.exit_info1 & 1 != 0) => {
                 return Ok(Inner::Filled);
             }
@@ -175,10 +189,7 @@ impl SvmCpu {
         if let Some(debug) = nesting.debug.take() {
             nesting.inner.intercept_dr_write = debug;
         }
-        let event = svm::event(nesting.inner, &nesting.features, &in_service);
-        if event.is_some() && nesting.features.emulated {
-            svm::emulator::withdraw_taken(nesting.inner);
-        }
+        let event = svm::inner_event(nesting.inner, &nesting.features, &in_service);
         nesting.nest.left(nesting.inner, v01);
         let refused = nesting.inner.exit_code as u32 == exit::INVALID;
         if refused && nesting.features.emulated && svm::emulator::mend(nesting.inner) {

@@ -26,7 +26,7 @@ impl Nesting {
         self.merge_maps(v01, memory);
         let Some((_, open)) = self.open.get(self.made_of) else { return false };
         let bit = msr_bit(msr).map(|bit| bit + usize::from(write));
-        let opens = bit.is_some_and(|bit| open.add(&mut self.used, bit));
+        let opens = bit.is_some_and(|bit| open.add(&mut self.used.msrs, bit));
         self.merge_maps(v01, memory);
         opens
     }
@@ -40,7 +40,7 @@ impl Nesting {
     ) -> bool {
         let first = usize::from(access.port);
         let mut ports = first..first + usize::from(access.size);
-        let opens = ports.all(|port| self.open_to_l1.add(&mut self.used_ports, port));
+        let opens = ports.all(|port| self.open_to_l1.add(&mut self.used.ports, port));
         self.merge_maps(v01, memory);
         opens
     }
@@ -52,7 +52,7 @@ impl Nesting {
         if self.open.get(self.made_of).is_none_or(|(map, _)| *map != v01.msrpm_base) {
             // Another mode of L1's: what was open by the other map is closed.
             self.msrs.fill(u64::MAX);
-            self.used = Used::default();
+            self.used.msrs = Used::default();
             let at = self.open.iter().position(|(map, _)| *map == v01.msrpm_base);
             self.made_of = at.unwrap_or(usize::MAX);
         }
@@ -61,7 +61,7 @@ impl Nesting {
         let (base, all) = (control.maps().0, !control.has(exit::MSR));
         let first = memory.page(base);
         let word = |page: Option<u64>, at| page.map_or(u64::MAX, |page| InPage(page).read(at * 8));
-        open.merge(&mut self.used, self.msrs, |at| match at {
+        open.merge(&mut self.used.msrs, self.msrs, |at| match at {
             _ if all => 0,
             0..512 => word(first, at),
             _ => word(memory.page(base.wrapping_add(4096)), at),
@@ -71,7 +71,7 @@ impl Nesting {
     fn merge_ports(&mut self, memory: &dyn GuestPages) {
         let control = self.nest.control();
         let (base, all) = (control.maps().1, !control.has(exit::IOIO));
-        self.open_to_l1.merge(&mut self.used_ports, self.ports, |at| match all {
+        self.open_to_l1.merge(&mut self.used.ports, self.ports, |at| match all {
             true => 0,
             false => Words(memory).read(base.wrapping_add(at as u64 * 8)).unwrap_or(u64::MAX),
         });

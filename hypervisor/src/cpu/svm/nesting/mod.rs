@@ -30,7 +30,7 @@ use crate::memory as machine;
 use alloc::vec::Vec;
 use memory::Frames;
 use nested::tables::{Registers, Shadow};
-use nested::{Host, Keep, MSR_WORDS, Nest, Offer, OpenWords, PORT_WORDS, Used};
+use nested::{Host, Keep, MSR_WORDS, Nest, Offer, OpenWords, PORT_WORDS, UsedMaps};
 use svm::maps::{MSR_BYTES, PORT_BYTES};
 use svm::{EFER_SVME, Features, Inner, Maps, Vmcb};
 
@@ -60,13 +60,12 @@ pub struct Nesting {
     /// L2's map of MSRs; which of L1's it was last made of.
     msrs: &'static mut [u64; MSR_WORDS],
     made_of: usize,
-    /// The words of that one which L2 uses.
-    used: Used,
+    /// The words of L2's maps that it uses.
+    used: UsedMaps,
     /// The maps of MSRs by which L1 runs, and where they are open.
     open: Vec<(u64, OpenWords)>,
-    /// L2's map of ports, the words of it that it uses, and where that of L1 is open.
+    /// L2's map of ports, and where that of L1 is open.
     ports: &'static mut [u64; PORT_WORDS],
-    used_ports: Used,
     open_to_l1: OpenWords,
     shadow: Shadow,
     /// What is in it beside L1's memory.
@@ -122,10 +121,9 @@ impl Nesting {
             features,
             msrs,
             made_of: 0,
-            used: Used::default(),
+            used: UsedMaps::default(),
             open,
             ports,
-            used_ports: Used::default(),
             open_to_l1,
             shadow: Shadow::new(),
             registers: Registers::default(),
