@@ -177,7 +177,7 @@ impl LocalApic {
     pub const fn ends_exitless(register: u8, value: u64) -> bool {
         match register {
             SVR => value & SVR_ENABLED as u64 == 0,
-            // One below 16 interrupts nobody: an entry that is written as 0 is a masked one most often.
+            // One below 16 interrupts nobody; a masked entry is written as 0 most often.
             LVT_TIMER => value as u8 >= FIRST_VECTOR && !is_ordinary(value as u8),
             _ => false,
         }

@@ -34,6 +34,13 @@ impl Vcpu {
         kept.then_some(self.vmcb.int_ctl & int_ctl::V_GIF != 0)
     }
 
+    /// The flag is set, if the CPU keeps it.
+    pub fn set_flag(&mut self) {
+        if self.flag().is_some() {
+            self.vmcb.int_ctl |= int_ctl::V_GIF;
+        }
+    }
+
     /// The same, and the CPU keeps it no more.
     pub fn take_flag(&mut self) -> Option<bool> {
         let flag = self.flag()?;
@@ -72,11 +79,14 @@ mod tests {
             assert!(cpu.keep_flag());
             assert_eq!((cpu.flag(), cpu.vmcb.int_ctl & 0x200_0200), (Some(false), 0x200_0000));
             assert_eq!((cpu.vmcb.intercept_misc1 & 1, cpu.vmcb.intercept_misc2 & 0x30), (1, 0));
-            // STGI of the guest's.
-            cpu.vmcb.int_ctl |= u64::from(set) << 9;
+            if set {
+                cpu.set_flag();
+            }
             assert_eq!((cpu.flag(), cpu.take_flag(), cpu.flag()), (Some(set), Some(set), None));
             let after = (cpu.vmcb.int_ctl, cpu.vmcb.intercept_misc1, cpu.vmcb.intercept_misc2);
             assert_eq!(after, before);
+            cpu.set_flag();
+            assert_eq!(cpu.vmcb.int_ctl, before.0, "nobody keeps it");
         }
         let mut without = vcpu(&setup(QEMU));
         without.set_exitless(Mode::Passthrough);

@@ -24,6 +24,17 @@ impl SvmCpu {
         self.mode == Mode::Passthrough && !self.holds() && self.vcpu.keep_flag() && self.guard()
     }
 
+    /// L2 was left with the one pending still that was withdrawn for it: with L1's IF set it would
+    /// exit at once, at each exit of an L2 that masks it.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn guard_left(&mut self) {
+        let would_exit = self.vcpu.flag() == Some(false) && self.vcpu.vmcb.interrupts_enabled();
+        if would_exit && x2apic::is_any_let_in() {
+            self.guard();
+        }
+    }
+
     /// An interrupt of L1's came while the CPU keeps its flag.
     #[cold]
     #[inline(never)]
@@ -51,7 +62,12 @@ impl SvmCpu {
         if let Some(nesting) = self.nesting.as_deref_mut() {
             nesting.keep.ran();
         }
-        self.withdraw()
+        let waits = self.withdraw();
+        if waits {
+            // As VMRUN has it; and who leaves L2 sees that one may be left.
+            self.vcpu.set_flag();
+        }
+        waits
     }
 
     /// L2 is ready, and one waits that was guarded before. Tells L1 so, if L2 would be left for it

@@ -270,6 +270,7 @@ impl SvmCpu {
             }
         } else if self.vcpu.flag() != Some(false) {
             self.clear_flag();
+            self.guard_left();
         }
     }
 }
