@@ -31,7 +31,7 @@ pub fn program(
     needs::loader(cx)?;
     let path = cx.loader()?;
     let loader = read(path)?;
-    let hypervisor = hypervisor(cx)?;
+    let hypervisor = packed(cx.hypervisor()?)?;
     let mut sections = vec![Section { name: HYPERVISOR, bytes: &hypervisor }];
     sections.extend(image.map(|bytes| Section { name: PLAN, bytes }));
     let program = media::pe::with_sections(&loader, &sections)
@@ -44,6 +44,11 @@ pub fn program(
 
 /// The ISO with a boot image, or none.
 pub fn iso(cx: &Context, image: Option<&[u8]>) -> Result<Vec<u8>> {
+    iso_of(cx.hypervisor()?, cx, image)
+}
+
+/// The same with another hypervisor than that of `cx`.
+pub fn iso_of(hypervisor: &Path, cx: &Context, image: Option<&[u8]>) -> Result<Vec<u8>> {
     needs::grub(cx)?;
     let folder = tempfile::tempdir().context("no temporary folder can be made")?;
     let (tree, iso) = (folder.path().join("tree"), folder.path().join("iso"));
@@ -53,7 +58,7 @@ pub fn iso(cx: &Context, image: Option<&[u8]>) -> Result<Vec<u8>> {
         made.and_then(|()| fs::write(&path, bytes))
             .with_context(|| format!("{} can't be written", path.display()))
     };
-    write("boot/exitless", &hypervisor(cx)?)?;
+    write("boot/exitless", &packed(hypervisor)?)?;
     if let Some(image) = image {
         write("boot/plan", image)?;
     }
@@ -78,8 +83,7 @@ fn menu(image: bool) -> String {
 }
 
 /// The hypervisor's ELF as it is packed.
-fn hypervisor(cx: &Context) -> Result<Vec<u8>> {
-    let path = cx.hypervisor()?;
+fn packed(path: &Path) -> Result<Vec<u8>> {
     media::elf::stripped(&read(path)?)
         .with_context(|| format!("the hypervisor {} can't be used", shown(path)))
 }

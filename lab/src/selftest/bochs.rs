@@ -7,7 +7,7 @@
 
 use super::{
     alone::{says, tail},
-    case::{Case, Special},
+    case::Case,
     names::named,
     tally::Tally,
 };
@@ -33,6 +33,12 @@ use std::{
 /// For a boot, and some ten thousand entries, on a slow machine.
 pub const PATIENCE: Duration = Duration::from_secs(240);
 
+/// For Linux.
+pub const LINUX_PATIENCE: Duration = Duration::from_secs(900);
+
+/// MiB, and those of a machine with a VM of Linux.
+const MEMORY: u32 = 256;
+const LINUX_MEMORY: u32 = 1024;
 /// What it boots from.
 const CD: &str = "cd.iso";
 
@@ -122,16 +128,23 @@ fn folder(cx: &Context) -> PathBuf {
     cx.root.join("build/bochs")
 }
 
-/// Bochs with the hypervisor and this boot image on its CD.
-pub fn booting(image: &[u8], cpus: u32, directory: &Path, cx: &Context) -> Result<Command> {
-    fs::write(directory.join(CD), bootable::iso(cx, Some(image))?)?;
-    command(cpus, directory, cx)
+/// Bochs' machine of this case, with this hypervisor and this boot image on its CD.
+pub fn booting(
+    hypervisor: &Path,
+    image: &[u8],
+    case: &Case,
+    directory: &Path,
+    cx: &Context,
+) -> Result<Command> {
+    fs::write(directory.join(CD), bootable::iso_of(hypervisor, cx, Some(image))?)?;
+    let cpus = case.machine.bochs().context("the case isn't for Bochs")?;
+    command(cpus, if case.has_linux() { LINUX_MEMORY } else { MEMORY }, directory, cx)
 }
 
 /// Bochs with the CD of this folder.
-fn command(cpus: u32, directory: &Path, cx: &Context) -> Result<Command> {
+fn command(cpus: u32, memory: u32, directory: &Path, cx: &Context) -> Result<Command> {
     let file = |name: &str| directory.join(name);
-    fs::write(file("bochsrc"), machine(directory, cpus))?;
+    fs::write(file("bochsrc"), machine(directory, cpus, memory))?;
     fs::write(file("begin"), "c\n")?;
     let mut command = Command::new(folder(cx).join("bochs"));
     command.arg("-q").arg("-f").arg(file("bochsrc")).arg("-rc").arg(file("begin"));
@@ -143,14 +156,14 @@ pub fn is_over(case: &Case, report: &Report) -> bool {
     let mut vms = report.vms.iter().zip(&case.guests);
     let ended =
         !report.vms.is_empty() && vms.all(|(vm, guest)| vm.end.is_some() || guest.is_endless());
-    matches!(case.machine, Special::Bochs(_)) && (ended || report.refused.is_some())
+    case.machine.bochs().is_some() && (ended || report.refused.is_some())
 }
 
 /// How such a run ended: as it would have where the host can say so.
 pub fn ended(case: &Case, report: &Report, ended: Ended) -> Ended {
     let code = if report.refused.is_some() { exit::REFUSED } else { exit::DONE };
-    match (case.machine, ended) {
-        (Special::Bochs(_), Ended::Stopped) if is_over(case, report) => {
+    match (case.machine.bochs(), ended) {
+        (Some(_), Ended::Stopped) if is_over(case, report) => {
             Ended::Exited { status: (code << 1 | 1) as i32, message: String::new() }
         }
         (_, ended) => ended,
@@ -169,7 +182,7 @@ fn one(cx: &Context, kind: Kind) -> Result<String> {
             Framing::Raw
         }
     };
-    let command = command(kind.cpus, folder.path(), cx)?;
+    let command = command(kind.cpus, MEMORY, folder.path(), cx)?;
     let setup = Setup { command, framing, timeout: Some(PATIENCE), typed: None };
     let mut said = String::new();
     let end = kind.says.last().copied().unwrap_or_default();
@@ -214,11 +227,11 @@ fn kernel(cx: &Context, test: &str, folder: &Path) -> Result<()> {
 
 /// Its description. The serial port's bytes are what the program itself says; time is a count of
 /// instructions, and starts at the same moment in each run.
-fn machine(folder: &Path, cpus: u32) -> String {
+fn machine(folder: &Path, cpus: u32, memory: u32) -> String {
     let path = |name: &str| folder.join(name).display().to_string();
     format!(
         "cpu: model=arrow_lake, count={cpus}, ips=50000000\n\
-         memory: guest=256, host=256\n\
+         memory: guest={memory}, host={memory}\n\
          romimage: file=$BXSHARE/BIOS-bochs-latest\n\
          vgaromimage: file=$BXSHARE/VGABIOS-lgpl-latest\n\
          ata0: enabled=1, ioaddr1=0x1f0, ioaddr2=0x3f0, irq=14\n\

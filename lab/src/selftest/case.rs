@@ -292,8 +292,26 @@ pub enum Special {
     Strange(Strange),
     /// Bochs' machine, with so many CPUs: Intel's VMX, and no IOMMU.
     Bochs(u32),
+    /// The same with the image of [`Special::Planted`], in which an ELI guest takes its interrupts
+    /// itself without a device.
+    BochsPlanted(u32),
     /// Files as they are, without the command line's own look at them.
     Unchecked,
+}
+
+impl Special {
+    /// How many CPUs Bochs' machine has, if it is that one.
+    pub fn bochs(self) -> Option<u32> {
+        match self {
+            Special::Bochs(cpus) | Special::BochsPlanted(cpus) => Some(cpus),
+            _ => None,
+        }
+    }
+
+    /// Whether its image is that of the audit's tests.
+    pub fn is_planted(self) -> bool {
+        matches!(self, Special::Planted | Special::Unplaced(_) | Special::BochsPlanted(_))
+    }
 }
 
 /// What is different about a machine.

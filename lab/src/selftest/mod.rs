@@ -58,7 +58,7 @@ mod workers;
 
 use crate::summary::Summary;
 use anyhow::{Result, bail};
-use case::{Case, Outcome, Special};
+use case::{Case, Outcome};
 use exitless::{context::Context, qemu::Iommu};
 use kernel::Kernel;
 pub use names::named;
@@ -206,9 +206,8 @@ pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
     if cases.iter().any(|c| !c.is_bare()) || !exitless.is_empty() {
         cx.hypervisor()?;
     }
-    let is_planted = |c: &Case| matches!(c.machine, Special::Planted | Special::Unplaced(_));
-    if cases.iter().any(is_planted) {
-        run::planted(cx)?;
+    if cases.iter().chain(&vmx).any(|c| c.machine.is_planted()) {
+        run::planted_image(cx)?;
     }
     if cases.iter().any(|c| c.iommu == Iommu::AmdVi) {
         cx.qemu(Some(Iommu::AmdVi))?;

@@ -61,8 +61,10 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
     let directory = directory.path();
     let plan = plan(case, kernel, directory)?;
     let counts = directory.join("counts");
-    let (command, _source) = if let Special::Bochs(cpus) = case.machine {
-        (bochs::booting(&plan::image::build(&plan)?, cpus, directory, cx)?, None)
+    let (command, _source) = if case.machine.bochs().is_some() {
+        let planted = case.machine.is_planted();
+        let hypervisor = if planted { planted_image(cx)? } else { cx.hypervisor()? };
+        (bochs::booting(hypervisor, &plan::image::build(&plan)?, case, directory, cx)?, None)
     } else {
         let (mut machine, source) = machine(case, plan, directory, cx)?;
         if !case.windows.is_empty() || case.counts_start() {
@@ -72,7 +74,8 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
     };
     let framing = if case.is_bare() { Framing::Raw } else { Framing::Frames };
     let patience = match case {
-        _ if matches!(case.machine, Special::Bochs(_)) => bochs::PATIENCE,
+        _ if case.machine.bochs().is_some() && case.has_linux() => bochs::LINUX_PATIENCE,
+        _ if case.machine.bochs().is_some() => bochs::PATIENCE,
         _ if case.long => LONG_PATIENCE,
         _ if case.has_linux() || case.has(Variant::Hostile) => LINUX_PATIENCE,
         _ if case.has_firmware() || case.machine == Special::Screen => FIRMWARE_PATIENCE,
@@ -272,9 +275,9 @@ pub fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>
     }
 }
 
-/// The image of [`Special::Planted`] and [`Special::Unplaced`], built at the first call; one
-/// that was named must be such an image itself.
-pub fn planted(cx: &Context) -> Result<&'static Path> {
+/// The image of [`Special::is_planted`], built at the first call; one that was named must be such an
+/// image itself.
+pub fn planted_image(cx: &Context) -> Result<&'static Path> {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     if let Some(path) = BUILT.get() {
         return Ok(path);
@@ -342,8 +345,8 @@ fn machine(
     let mut machine = Machine::exitless(cx.hypervisor()?, &path, &plan, disks)?;
     machine.iommu = Some(case.iommu);
     machine.remaps = case.remaps();
-    if let Special::Planted | Special::Unplaced(_) = case.machine {
-        machine.boot = Boot::Exitless { hypervisor: planted(cx)?.to_owned(), image: path };
+    if case.machine.is_planted() {
+        machine.boot = Boot::Exitless { hypervisor: planted_image(cx)?.to_owned(), image: path };
     }
     match case.machine {
         Special::Cpu(model) => machine.cpu = model.to_owned(),

@@ -49,10 +49,6 @@ pub fn all() -> Vec<Case> {
         let ticks = |g: Guest| beside(Guest { options: "slices=contested", ..g });
         let both = [guest("ticks", policy), second(guest("ticks", policy))].map(ticks);
         cases.push(case(format!("{group}/ticks-both"), policy == Policy::Eli, both));
-        if policy == Policy::Trap {
-            let two = [beside(guest("deaf-wanted", policy)), neighbour("busy=1 beats=40")];
-            cases.push(case(format!("{group}/deaf-wanted"), false, two));
-        }
         // Its second life begins on a core that holds the neighbour's state, or its own of the
         // first.
         let two = [beside(again("reset-state", policy)), neighbour("")];

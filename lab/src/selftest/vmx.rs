@@ -3,14 +3,15 @@
 //! vCPUs.
 //!
 //! Not here: what is about a device's interrupts, of which the machine has none that a VM could be
-//! given; so ELI mode, which such a VM never enters. Nor `lowest-vectors`, which only QEMU's local
-//! APIC takes.
+//! given. A VM without devices never enters ELI mode; in the image of the audit's tests it does.
+//! Nor `lowest-vectors`, which only QEMU's local APIC takes.
 
 use super::case::{Case, Cores, Expect, Expected, Guest, Special};
 use super::cases::{again, case, guest, heartbeat};
 use super::hostile;
 use super::names::named;
-use super::smp;
+use super::{smp, timers};
+use ledger::Reason;
 use plan::Policy;
 
 /// Tests of one vCPU that end well.
@@ -75,6 +76,16 @@ const SHARED: [&str; 12] = [
     "compatibility",
 ];
 
+/// What Linux under `direct` has none of, from its entry to power-off.
+const NO_INTERRUPTS: [Reason; 6] = [
+    Reason::TimerInterrupt,
+    Reason::TimerEoi,
+    Reason::OtherEoi,
+    Reason::HostInterrupt,
+    Reason::InterruptWindow,
+    Reason::Kick,
+];
+
 /// Those of three, all on one core.
 const SHARED_SMP: [&str; 8] = [
     "ap-start",
@@ -86,6 +97,10 @@ const SHARED_SMP: [&str; 8] = [
     "timers",
     "xapic-ipi",
 ];
+
+/// Those of one vCPU, and of three, that take their interrupts themselves.
+const TAKEN: [&str; 6] = ["hello", "self-ipi", "self-nmi", "debugged", "bad-cr4", "compatibility"];
+const TAKEN_SMP: [&str; 5] = ["ipi-ring", "ipi-all", "ipi-nmi", "ipi-exits", "timers"];
 
 /// Those under `trap`.
 const SMP_UNDER_TRAP: [&str; 5] = ["ap-start", "ipi-all", "ipi-nmi", "kicks", "icr-storm"];
@@ -118,6 +133,7 @@ fn all() -> Vec<Case> {
         cases.extend(TESTS.map(|test| one(test, policy, plain(test))));
         let ends = ENDS.map(|(test, end)| one(test, policy, Guest { end, ..guest(test, policy) }));
         cases.extend(ends);
+        cases.extend(["restart", "reset-state"].map(|test| one(test, policy, again(test, policy))));
     }
     cases.extend(UNDER_ELI.map(|test| one(test, Policy::Eli, guest(test, Policy::Eli))));
     let under_trap = SMP_UNDER_TRAP.map(|test| (test, Policy::Trap));
@@ -130,6 +146,8 @@ fn all() -> Vec<Case> {
     }
     cases.extend(hostile::on_bochs());
     cases.extend(shared());
+    cases.extend(taken());
+    cases.push(linux());
     let nested = Guest { nested: true, ..guest("hello", Policy::Direct) };
     let expect = Expect::Refused(vec!["guests of a guest aren't there on VMX yet"]);
     cases.push(Case { expect, ..of("bochs-refuse/nested".to_owned(), 2, nested) });
@@ -164,6 +182,51 @@ fn shared() -> Vec<Case> {
         }
     }
     cases
+}
+
+/// ELI guests that take their interrupts themselves, in the image of the audit's tests: on cores of
+/// their own, and on one. What comes is their timers' and their other vCPUs'.
+fn taken() -> Vec<Case> {
+    let policy = Policy::Eli;
+    let on = |name: String, cpus, guests: Vec<Guest>| {
+        let guests = guests.into_iter().map(of_guest).collect();
+        Case { machine: Special::BochsPlanted(cpus), guests, ..case(name, false, []) }
+    };
+    let none = |reasons: &[Reason]| reasons.iter().map(|r| (*r, 0..=0)).collect();
+    let beats = |options| heartbeat(options, policy);
+    let counts = none(&[Reason::TimerInterrupt, Reason::TimerEoi, Reason::OtherEoi]);
+    let mut cases =
+        vec![on("bochs-taken/heartbeat".into(), 2, vec![Guest { counts, ..beats("beats=20") }])];
+    for test in TAKEN {
+        cases.push(on(format!("bochs-taken/{test}"), 2, vec![guest(test, policy)]));
+    }
+    for test in TAKEN_SMP {
+        let several = smp::several(test, policy);
+        let one = Guest { cores: Cores::One, ..smp::several(test, policy) };
+        cases.push(on(format!("bochs-taken-smp/{test}"), 4, vec![several]));
+        cases.push(on(format!("bochs-taken-shared-smp/{test}"), 2, vec![one]));
+    }
+    let beside = |g: Guest| Guest { cores: Cores::First, counts: Vec::new(), ..g };
+    let ticks = || beside(Guest { options: "device=none", ..guest("ticks", policy) });
+    let beats = |options| beside(beats(options));
+    for (name, second) in [
+        ("ticks", beats("beats=20")),
+        ("ticks-busy", beats("beats=20 busy=1")),
+        ("ticks-both", ticks()),
+    ] {
+        cases.push(on(format!("bochs-taken-shared/{name}"), 2, vec![ticks(), second]));
+    }
+    let deaf = beside(guest("deaf-wanted", policy));
+    let pair = vec![deaf, beats("beats=20 busy=1")];
+    cases.push(on("bochs-taken-shared/deaf-wanted".to_owned(), 2, pair));
+    cases
+}
+
+/// Debian's kernel, from its entry to power-off, with a program that does nothing but wait for a
+/// timer. It compares itself: it fails when a window of it has an exit.
+fn linux() -> Case {
+    let counts = NO_INTERRUPTS.map(|reason| (reason, 0..=0)).into();
+    of("bochs-linux/direct".into(), 2, Guest { counts, ..timers::cyclictest() })
 }
 
 /// A VM without devices, on this many CPUs.

@@ -3,7 +3,8 @@
 //! `deaf` takes its interrupts itself, and nobody else wants the core. What would wake up others
 //! may be among those that it holds back, so the host gets the core back all the same, once in a
 //! slice or two. `deaf-wanted` has a core that another one wants all the time: that one gets it at
-//! the end of each slice, whatever the processor makes of a physical interrupt there.
+//! the end of each slice, whatever the processor makes of a physical interrupt there. That core 0
+//! has no part in it can be said where time is a count of instructions, as on Bochs.
 
 use super::edu;
 use crate::{
