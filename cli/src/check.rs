@@ -79,7 +79,7 @@ pub struct Args {
     machine: Option<PathBuf>,
 }
 
-/// Shows the plan, or fails with the first thing that is wrong with it.
+/// Shows the plan, or fails with what is wrong with it.
 pub fn check(args: &Args) -> Result<()> {
     let machine = args.machine.as_deref().map(Offered::read).transpose()?;
     let Some(file) = &args.file else {

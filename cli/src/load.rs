@@ -6,6 +6,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use loader::{Format, GuestMachine, MemoryRegion, RegionKind, Subject};
 use plan::{Disk, Plan, Size, Vm};
 use std::{
+    fmt::Display,
     fs::{self, Metadata},
     io::ErrorKind,
     path::{Path, PathBuf},
@@ -26,6 +27,8 @@ impl AsRef<[u8]> for File {
     }
 }
 
+/// Between one thing that is wrong and the next, as the first one is said.
+const NEXT_LINE: &str = "\nexitless: ";
 /// More than any plan has.
 const MAX_PLAN: u64 = 1 << 20;
 
@@ -42,12 +45,18 @@ pub fn plan(file: &Path) -> Result<Plan<File>> {
     let text = String::from_utf8(read(file, MAX_PLAN, "any plan has")?)
         .map_err(|_| anyhow!("`{name}` can't be a plan: it isn't text (UTF-8)"))?;
     let beside = file.parent().unwrap_or(Path::new(""));
-    let plan = plan::file::parse(&name, &text)?;
+    let plan = plan::file::parse_all(&name, &text).map_err(together)?;
     images_fit(&plan, beside, &name, &text)?;
     files_at(plan, beside, &|place, key| match plan::file::line_of(&text, place, key) {
         Some(line) => format!("{name}:{line}: {place} {key}"),
         None => format!("{name}: {place} {key}"),
     })
+}
+
+/// All that is wrong, in a line each.
+fn together(wrong: impl IntoIterator<Item: Display>) -> anyhow::Error {
+    let lines: Vec<_> = wrong.into_iter().map(|one| format!("{one:#}")).collect();
+    anyhow::Error::msg(lines.join(NEXT_LINE))
 }
 
 /// Says which key of which table of what file something is wrong with.
@@ -117,6 +126,7 @@ fn files_at(plan: Plan<String>, base: &Path, at: At) -> Result<Plan<File>> {
         (vm.name.clone(), vm.memory, disk)
     };
     let sizes: Vec<_> = plan.vms.iter().map(size).collect();
+    let mut wrong = Vec::new();
     let plan = plan.try_map(|vm, key, path| {
         let path = base.join(path);
         let (memory, disk) = sizes.iter().find(|s| s.0 == vm).map_or((0, 0), |s| (s.1, s.2));
@@ -124,9 +134,16 @@ fn files_at(plan: Plan<String>, base: &Path, at: At) -> Result<Plan<File>> {
             "disk" => (disk, "any disk of its VM"),
             _ => (memory, "its VM's memory"),
         };
-        let bytes = content(&path, key, most, limit).with_context(|| of_vm(vm, key))?;
+        let bytes = content(&path, key, most, limit).with_context(|| of_vm(vm, key));
+        let bytes = bytes.unwrap_or_else(|error| {
+            wrong.push(error);
+            Vec::new()
+        });
         anyhow::Ok(File { path, bytes })
     })?;
+    if !wrong.is_empty() {
+        return Err(together(wrong));
+    }
     for (vm, i, disk) in disks(&plan) {
         if let Some(image) = &disk.image {
             let bytes = image.bytes.len() as u64;
@@ -295,6 +312,20 @@ pub(crate) mod tests {
         );
         assert!(
             refusal("[vm.a]\nkernel=3\n").starts_with("vm.toml:2: [vm.a] kernel: this is a number")
+        );
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_told() {
+        let two = "[vm.a]\nkernel=3\nkernal='k'\n[vm.b]\nkernel='k'\nmemory='1'\n";
+        let told = refusal(two);
+        let begins = ["2: [vm.a] kernel: ", "\nexitless: vm.toml:3: ", "\nexitless: vm.toml:6: "];
+        assert!(begins.iter().all(|begin| told.contains(begin)), "{told}");
+        assert_eq!(
+            refusal("[vm.a]\nkernel='x'\ninitrd='y'\n[vm.b]\nkernel='k'\ninitrd='.'\n"),
+            "vm.toml:2: [vm.a] kernel: `x` doesn't exist\n\
+             exitless: vm.toml:3: [vm.a] initrd: `y` doesn't exist\n\
+             exitless: vm.toml:6: [vm.b] initrd: `.` is a folder"
         );
     }
 

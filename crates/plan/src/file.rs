@@ -1,12 +1,14 @@
 //! `vm.toml`, as a person writes it, to a checked plan whose kernels are still paths.
 //!
 //! Guarantees: every refusal is one sentence that names the file, the line, the table
-//! and the key, what was found and what would be right. It opens no file: the paths
-//! are the caller's to resolve and read.
+//! and the key, what was found and what would be right. Each key of a VM and of `[host]` that can't
+//! be read has one, and each table of a controller; of what tables together have wrong the first
+//! alone is told, once all can be read. It opens no file: the
+//! paths are the caller's to resolve and read.
 
 use crate::{
-    AtEnd, CHOICES, Choice, DEFAULT_WEIGHT, GuestIommu, Host, Limit, OnReset, Place, Plan, Policy,
-    Protection, Vm, WithoutRemapping, nearest, parse_micros, parse_size, problem,
+    CHOICES, Choice, DEFAULT_WEIGHT, GuestIommu, Host, Limit, OnReset, Place, Plan, Policy, Vm,
+    nearest, parse_micros, problem,
 };
 use alloc::{
     borrow::ToOwned,
@@ -14,6 +16,7 @@ use alloc::{
     string::{String, ToString},
     vec::Vec,
 };
+use core::cell::RefCell;
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
@@ -27,6 +30,8 @@ mod file_disk;
 mod file_field;
 #[path = "file_interface.rs"]
 mod file_interface;
+#[path = "file_keys.rs"]
+mod file_keys;
 #[path = "file_limit.rs"]
 mod file_limit;
 #[path = "file_meant.rs"]
@@ -95,9 +100,16 @@ pub fn parse_choice(text: &str) -> Result<Choice, Problem> {
     Err(Problem::UnknownPolicy { found: text.to_owned(), hint: hint(text, &CHOICES) })
 }
 
-/// Reads the text of a file; `file` is its name, for errors.
+/// Reads the text of a file; `file` is its name, for errors. The first one alone is told.
 pub fn parse(file: &str, text: &str) -> Result<Plan<String>, Error> {
-    read(file, text).map(|(plan, _)| plan)
+    let (plan, _, wrong) = read(file, text);
+    wrong.into_iter().next().map_or(Ok(plan), Err)
+}
+
+/// The same, with all errors in the order of their lines.
+pub fn parse_all(file: &str, text: &str) -> Result<Plan<String>, Vec<Error>> {
+    let (plan, _, wrong) = read(file, text);
+    if wrong.is_empty() { Ok(plan) } else { Err(wrong) }
 }
 
 /// Why a text is no TOML, and the byte where it isn't; other files of TOML say it alike.
@@ -112,51 +124,28 @@ pub fn unreadable(text: &str, error: &toml::de::Error) -> (usize, Problem) {
     (span.start, problem)
 }
 
-/// The plan, and where the file says what.
-fn read(file: &str, text: &str) -> Result<(Plan<String>, Places), Error> {
-    let reader = Reader { file, text };
-    let root = DeTable::parse(text).map_err(|e| {
-        let (at, problem) = unreadable(text, &e);
-        reader.error(at, &Place::Plan, "", problem)
-    })?;
+/// The plan, where the file says what, and what is wrong, in the order of lines. With anything
+/// wrong the plan isn't whole.
+fn read(file: &str, text: &str) -> (Plan<String>, Places, Vec<Error>) {
+    let reader = Reader { file, text, wrong: RefCell::default() };
     let mut plan = Plan::new(Vec::new());
     // Where each table and its keys are, for faults found when all is read.
     let mut places = Places::new();
-    let (mut screen, mut sidecores) = (None, Sidecores::default());
-    for (key, value) in in_file_order(root.get_ref()) {
-        let Some(known) = ROOT_KEYS.iter().find(|k| *k == key.get_ref()) else {
-            let vm = matches!(value.get_ref(), DeValue::Table(_));
-            return Err(reader.unknown_at_root(key, vm));
-        };
-        let needed = match *known {
-            "vm" => "a table for each VM, such as [vm.web]",
-            "network" => "a table for each network controller, such as [network.nic0]",
-            "host" => {
-                let table = reader.table(value, known, "a table: [host]")?;
-                plan.host = reader.host(table, &mut screen, &mut sidecores, &mut places)?;
-                continue;
-            }
-            _ => {
-                let field = Field { reader: &reader, place: &Place::Plan, key: known, value };
-                let text = field.string("a time in quotes, such as \"5ms\"")?;
-                plan.slice_us = field.within(parse_micros(text))?;
-                places.push((Place::Plan, known, value.span().start));
-                continue;
-            }
-        };
-        for (name, value) in in_file_order(reader.table(value, known, needed)?) {
-            let table = reader.table(value, known, needed)?;
-            if *known == "vm" {
-                plan.vms.push(reader.vm(name, table, &mut places)?);
-            } else {
-                plan.networks.push(reader.network(name, table, &mut places)?);
-            }
+    let read = match DeTable::parse(text) {
+        Ok(root) => reader.root(root.get_ref(), &mut plan, &mut places),
+        Err(error) => {
+            let (at, problem) = unreadable(text, &error);
+            Err(reader.error(at, &Place::Plan, "", problem))
         }
-    }
-    if let Some((at, name)) = screen {
-        plan.host.screen = reader.screen(at, name, &plan)?;
-    }
-    give_cores(&mut plan, sidecores, &places);
+    };
+    reader.note(read);
+    let mut wrong = reader.wrong.into_inner();
+    wrong.sort_by_key(|error| error.line);
+    (plan, places, wrong)
+}
+
+/// What holds of all tables together.
+fn check(reader: &Reader<'_>, plan: &Plan<String>, places: &Places) -> Result<(), Error> {
     plan.check().map_err(|e| {
         // A bad name is about the whole plan as far as the check knows; here it has a line.
         let place = match &e.problem {
@@ -166,8 +155,7 @@ fn read(file: &str, text: &str) -> Result<(Plan<String>, Places), Error> {
         let found = places.iter().find(|(p, k, _)| p == place && *k == e.key);
         let at = found.or(places.iter().find(|(p, ..)| p == place)).map_or(0, |p| p.2);
         reader.error(at, &e.place, e.key, Problem::Check(e.problem))
-    })?;
-    Ok((plan, places))
+    })
 }
 
 type Key<'a> = Spanned<toml::de::DeString<'a>>;
@@ -205,9 +193,87 @@ fn belongs(found: &str) -> Option<&'static str> {
 struct Reader<'r> {
     file: &'r str,
     text: &'r str,
+    /// What is wrong so far.
+    wrong: RefCell<Vec<Error>>,
 }
 
 impl Reader<'_> {
+    /// Keeps what is wrong, and goes on.
+    fn note(&self, read: Result<(), Error>) {
+        self.wrong.borrow_mut().extend(read.err());
+    }
+
+    /// What is wrong with tables together is looked for once each of them can be read.
+    fn root(
+        &self,
+        root: &DeTable,
+        plan: &mut Plan<String>,
+        places: &mut Places,
+    ) -> Result<(), Error> {
+        let (mut screen, mut sidecores) = (None, Sidecores::default());
+        for (key, value) in in_file_order(root) {
+            let Some(known) = ROOT_KEYS.iter().find(|k| *k == key.get_ref()) else {
+                let vm = matches!(value.get_ref(), DeValue::Table(_));
+                self.note(Err(self.unknown_at_root(key, vm)));
+                continue;
+            };
+            self.note(match *known {
+                "vm" | "network" => self.tables(known, value, plan, places),
+                "host" => self.table(value, known, "a table: [host]").map(|table| {
+                    plan.host = self.host(table, &mut screen, &mut sidecores, places);
+                }),
+                _ => self.slice(value, known, plan, places),
+            });
+        }
+        if !self.wrong.borrow().is_empty() {
+            return Ok(());
+        }
+        if let Some((at, name)) = screen {
+            plan.host.screen = self.screen(at, name, plan)?;
+        }
+        give_cores(plan, sidecores, places);
+        check(self, plan, places)
+    }
+
+    /// The tables of VMs, or of network controllers.
+    fn tables(
+        &self,
+        known: &'static str,
+        value: &Value,
+        plan: &mut Plan<String>,
+        places: &mut Places,
+    ) -> Result<(), Error> {
+        let needed = match known {
+            "vm" => "a table for each VM, such as [vm.web]",
+            _ => "a table for each network controller, such as [network.nic0]",
+        };
+        for (name, value) in in_file_order(self.table(value, known, needed)?) {
+            let table = self.table(value, known, needed);
+            self.note(table.and_then(|table| {
+                match known {
+                    "vm" => plan.vms.push(self.vm(name, table, places)),
+                    _ => plan.networks.push(self.network(name, table, places)?),
+                }
+                Ok(())
+            }));
+        }
+        Ok(())
+    }
+
+    fn slice(
+        &self,
+        value: &Value,
+        known: &'static str,
+        plan: &mut Plan<String>,
+        places: &mut Places,
+    ) -> Result<(), Error> {
+        let field = Field { reader: self, place: &Place::Plan, key: known, value };
+        let text = field.string("a time in quotes, such as \"5ms\"")?;
+        plan.slice_us = field.within(parse_micros(text))?;
+        places.push((Place::Plan, known, value.span().start));
+        Ok(())
+    }
+
     fn error(&self, at: usize, place: &Place, key: &str, problem: Problem) -> Error {
         let line = line_at(self.text, at);
         Error {
@@ -267,10 +333,11 @@ impl Reader<'_> {
         }
     }
 
-    fn vm(&self, name: &Key, table: &DeTable, places: &mut Places) -> Result<Vm<String>, Error> {
+    /// Without a path where one is wrong, which is noted.
+    fn vm(&self, name: &Key, table: &DeTable, places: &mut Places) -> Vm<String> {
         let place = Place::Vm(name.get_ref().to_string());
+        let before = self.wrong.borrow().len();
         places.push((place.clone(), "", name.span().start));
-        let mut kernel = None;
         let mut read = Vm {
             name: name.get_ref().to_string(),
             cpus: Vec::new(),
@@ -290,45 +357,19 @@ impl Reader<'_> {
         };
         for (key, value) in in_file_order(table) {
             let Some(known) = KEYS.iter().find(|k| *k == key.get_ref()) else {
-                return Err(self.unknown(key, &place, &KEYS));
+                self.note(Err(self.unknown(key, &place, &KEYS)));
+                continue;
             };
             places.push((place.clone(), known, value.span().start));
             let field = Field { reader: self, place: &place, key: known, value };
-            match *known {
-                "cpus" => read.cpus = field.cores()?,
-                "weight" => read.weight = field.weight()?,
-                "limit" => read.limit = field.limit(places)?,
-                "memory" => {
-                    let text = field.string("a size in quotes, such as \"1G\"")?;
-                    read.memory = field.within(parse_size(text))?;
-                }
-                "kernel" => kernel = Some(field.path()?),
-                "initrd" => read.initrd = Some(field.path()?),
-                "cmdline" => {
-                    read.cmdline =
-                        field.string("a text in quotes, such as \"console=ttyS0\"")?.to_owned();
-                }
-                "devices" => read.devices = field.devices()?,
-                "disk" => read.disks = field.disks(&read.name, places)?,
-                "network" => read.interfaces = field.interfaces(&read.name, places)?,
-                "reset" => {
-                    let needed = "\"restart\" or \"stop\"";
-                    read.reset = field.one_of(&OnReset::ALL, needed, Problem::Reset)?;
-                }
-                "nested" => read.nested = field.flag()?,
-                "iommu" => {
-                    let needed = "\"none\", \"virtio\" or \"virtio-optimistic\"";
-                    read.iommu = field.one_of(&GuestIommu::ALL, needed, Problem::GuestIommu)?;
-                }
-                _ => {
-                    let text = field.string("a policy in quotes, such as \"auto\"")?;
-                    read.interrupts = field.within(parse_choice(text))?;
-                }
-            }
+            self.note(field.of_vm(&mut read, places));
         }
-        read.kernel = kernel
-            .ok_or_else(|| self.error(name.span().start, &place, "", Problem::Missing("kernel")))?;
-        Ok(read)
+        // A key that isn't known may be meant as it.
+        if read.kernel.is_empty() && self.wrong.borrow().len() == before {
+            let missing = Problem::Missing("kernel");
+            self.note(Err(self.error(name.span().start, &place, "", missing)));
+        }
+        read
     }
 
     /// `screen` becomes what is said of it, and where: the VMs may come later.
@@ -338,40 +379,18 @@ impl Reader<'_> {
         screen: &mut Option<(usize, &'v str)>,
         sidecores: &mut Sidecores,
         places: &mut Places,
-    ) -> Result<Host, Error> {
+    ) -> Host {
         let mut read = Host::default();
         for (key, value) in in_file_order(table) {
             let Some(known) = HOST_KEYS.iter().find(|k| *k == key.get_ref()) else {
-                return Err(self.unknown(key, &Place::Host, &HOST_KEYS));
+                self.note(Err(self.unknown(key, &Place::Host, &HOST_KEYS)));
+                continue;
             };
             places.push((Place::Host, known, value.span().start));
             let field = Field { reader: self, place: &Place::Host, key: known, value };
-            match *known {
-                "iommu_faults" => {
-                    let needed = "\"elsewhere\", \"nmi\" or \"limit\"";
-                    let unknown = Problem::Protection;
-                    read.iommu_faults = field.one_of(&Protection::ALL, needed, unknown)?;
-                }
-                "without_interrupt_remapping" => {
-                    let needed = "\"refuse\" or \"trust-every-guest\"";
-                    let unknown = Problem::WithoutRemapping;
-                    read.without_remapping =
-                        field.one_of(&WithoutRemapping::ALL, needed, unknown)?;
-                }
-                "sidecores" => *sidecores = field.sidecores()?,
-                "whole_turns" => read.whole_turns = field.flag()?,
-                "sidecore_latency" | "sidecore_rounds" => field.moving(&mut read.moving)?,
-                "screen" => {
-                    let text = field.string("a VM's name in quotes, or \"all\"")?;
-                    *screen = Some((value.span().start, text));
-                }
-                _ => {
-                    let needed = "\"stay\", \"power-off\" or \"reset\"";
-                    read.at_end = field.one_of(&AtEnd::ALL, needed, Problem::AtEnd)?;
-                }
-            }
+            self.note(field.of_host(&mut read, screen, sidecores));
         }
-        Ok(read)
+        read
     }
 
     /// The VM of this name, or every VM.

@@ -10,7 +10,8 @@ pub(super) type Places = Vec<(Place, &'static str, usize)>;
 /// The line of a key, counted from 1, in the text of a file that can be read: for what is found
 /// wrong with the files that it names.
 pub fn line_of(text: &str, place: &Place, key: &str) -> Option<usize> {
-    let (_, places) = read("", text).ok()?;
+    let (_, places, wrong) = read("", text);
+    let places = wrong.is_empty().then_some(places)?;
     let (.., at) = places.iter().find(|(p, k, _)| p == place && *k == key)?;
     Some(line_at(text, *at))
 }

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::{
-    Backing, Class, Coalesce, Coalescing, DeviceName, Disk, Interface, Mac, Moving, Network,
+    AtEnd, Backing, Class, Coalesce, Coalescing, DeviceName, Disk, Interface, Mac, Moving, Network,
+    Protection, WithoutRemapping,
 };
 use proptest::prelude::*;
 
@@ -20,6 +21,20 @@ fn everything_but_the_kernel_has_a_default() {
     assert_eq!(plan.host.without_remapping, WithoutRemapping::Refuse);
     assert_eq!(plan.host.at_end, AtEnd::Stay);
     assert!(vm.initrd.is_none() && vm.cmdline.is_empty() && vm.devices.is_empty());
+}
+
+/// Each key has a sentence; what tables have wrong together waits for them.
+#[test]
+fn all_that_is_wrong_is_told_in_the_order_of_lines() {
+    let text = "slice = 5\n[vm.a]\ncpus = 'x'\nkernal = 'k'\n[vm.b]\nkernel = ''\nmemory = '1Q'\n\
+                [network.nic0]\nvfs = 'x'\n[host]\nscreen = 'nobody'\nat_end = 'x'\nfoo = 1\n\
+                [nothing]\n";
+    let told: Vec<_> = crate::file::parse_all("f", text).unwrap_err();
+    let lines: Vec<_> = told.iter().map(|one| one.line).collect();
+    assert_eq!(lines, [1, 3, 4, 6, 7, 9, 12, 13, 14], "{told:?}");
+    assert_eq!(parse("f", text).unwrap_err(), told[0]);
+    let alone = "[vm.a]\nkernel = 'k'\n[host]\nscreen = 'nobody'\n";
+    assert_eq!(crate::file::parse_all("f", alone).unwrap_err().len(), 1);
 }
 
 #[test]
