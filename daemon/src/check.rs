@@ -13,14 +13,13 @@ use crate::ask::Daemon;
 use crate::build::{self, Entry};
 use crate::clock::Clock;
 use crate::config::{self, Backing, Disk, Host, Plan, Uplink, Way, Wrong};
-use crate::door;
-use crate::listen::{self, LONGEST_PATH};
+use crate::listen;
 use crate::report::Report;
 use crate::rings::Rings;
 use crate::sandbox::folder;
 use crate::storage::{self, Access};
 use crate::uplink;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use plan::{Escaped, Size};
 use rustix::fs::{Access as Rights, access};
 use std::fmt::Display;
@@ -44,19 +43,18 @@ struct Look<'a> {
 ///
 /// All that is wrong.
 pub fn run(file: &Path) -> Result<()> {
-    let (_, text, plan) = crate::read(file)?;
+    let (_, text, plan, wrong) = crate::read_all(file)?;
     let control = plan.host.control.as_deref();
     let running = control.and_then(|control| Daemon::at(control).ok()?.report().ok());
     let listening = listen::all();
-    let mut look = Look { file, text: &text, running, listening, wrong: Vec::new() };
+    let mut look = Look { file, text: &text, running, listening, wrong };
     look.plan(&plan);
     let wrong = config::by_line(look.wrong);
     if wrong.is_empty() {
         println!("{} is right", file.display());
         return Ok(());
     }
-    let lines: Vec<_> = wrong.iter().map(ToString::to_string).collect();
-    bail!("{}", lines.join("\nexitless-io: "))
+    Err(crate::together(&wrong))
 }
 
 impl Look<'_> {
@@ -123,9 +121,8 @@ impl Look<'_> {
         let shown = path.display();
         let is_there = self.listening.contains(path);
         let at = [kind, name, key];
-        if path.as_os_str().len() > LONGEST_PATH {
-            let bytes = path.as_os_str().len();
-            self.note(&at, format!("{shown} has {bytes} bytes, and {LONGEST_PATH} are the most"));
+        if let Err(error) = listen::is_short(path) {
+            self.note(&at, error);
         } else if matches!(way, Way::Socket(_)) && !is_served {
             self.can_be_made(path, &at);
         }
@@ -141,15 +138,13 @@ impl Look<'_> {
 
     /// Could a socket be made of this path?
     fn can_be_made(&mut self, path: &Path, at: &[&str]) {
-        let (shown, folder) = (path.display(), folder(path));
+        let folder = folder(path);
         let shown_folder = folder.display();
-        if !folder.is_dir() {
-            self.note(at, format!("{shown_folder} is no folder; `mkdir -p {shown_folder}` helps"));
+        if let Err(error) = listen::may_be(path) {
+            self.note(at, error);
         } else if let Err(error) = access(&folder, Rights::WRITE_OK | Rights::EXEC_OK) {
             let problem = format!("this user can't make a socket in {shown_folder}: {error}");
             self.note(at, problem);
-        } else if path.symlink_metadata().is_ok() && !door::is_socket(path) {
-            self.note(at, format!("{shown} is there already, and isn't a socket; name another"));
         }
     }
 

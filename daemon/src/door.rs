@@ -7,7 +7,6 @@ use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::net::{accept_with, connect, socket_with};
-use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -144,11 +143,6 @@ impl Door {
             let _ = std::fs::remove_file(file);
         }
     }
-}
-
-/// Is a socket there?
-pub fn is_socket(path: &Path) -> bool {
-    path.symlink_metadata().is_ok_and(|there| there.file_type().is_socket())
 }
 
 /// Connects, if somebody listens and has room. Nothing is waited for.

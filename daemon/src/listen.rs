@@ -1,5 +1,6 @@
 //! The socket's file: made, or taken over from a daemon that isn't there any more.
 
+use crate::sandbox::folder;
 use anyhow::{Context as _, Result, bail};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -8,7 +9,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 /// Bytes of a socket's path at most, as Linux has room for them.
-pub const LONGEST_PATH: usize = 107;
+const LONGEST_PATH: usize = 107;
 
 /// The paths of all sockets that somebody listens at, as far as the system tells of them.
 pub fn all() -> Vec<PathBuf> {
@@ -22,6 +23,39 @@ pub fn all() -> Vec<PathBuf> {
     text.lines().filter_map(path).collect()
 }
 
+/// Fails if the system has no room for the path.
+///
+/// # Errors
+///
+/// With what would be right.
+pub fn is_short(path: &Path) -> Result<()> {
+    let (shown, bytes) = (path.display(), path.as_os_str().len());
+    if bytes > LONGEST_PATH {
+        bail!("{shown} has {bytes} bytes, and {LONGEST_PATH} are the most");
+    }
+    Ok(())
+}
+
+/// Fails if no socket could be made of this path, or the one there be taken over, whoever asks.
+///
+/// # Errors
+///
+/// With what would be right.
+pub fn may_be(path: &Path) -> Result<()> {
+    is_short(path)?;
+    let (shown, folder) = (path.display(), folder(path));
+    if !folder.is_dir() {
+        let folder = folder.display();
+        bail!("{folder} is no folder; `mkdir -p {folder}` helps");
+    }
+    match path.symlink_metadata() {
+        Ok(there) if !there.file_type().is_socket() => {
+            bail!("{shown} is there already, and isn't a socket; name another")
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Listens at this path.
 ///
 /// # Errors
@@ -29,10 +63,8 @@ pub fn all() -> Vec<PathBuf> {
 /// If a daemon serves it already, if something else is there, or if it can't be made.
 pub fn at(path: &Path) -> Result<UnixListener> {
     let shown = path.display();
-    if let Ok(there) = path.symlink_metadata() {
-        if !there.file_type().is_socket() {
-            bail!("{shown} is there already, and isn't a socket");
-        }
+    may_be(path)?;
+    if path.symlink_metadata().is_ok() {
         match try_it(path) {
             Err(Errno::CONNREFUSED) => {
                 std::fs::remove_file(path)

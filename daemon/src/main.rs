@@ -162,8 +162,8 @@ fn home() -> Result<Home> {
     Home::new()
 }
 
-/// A file, as it is called from here on, its text, and what it says.
-fn read(asked: &Path) -> Result<(PathBuf, String, Plan)> {
+/// A file, as it is called from here on, its text, what of it can be read, and what is wrong.
+fn read_all(asked: &Path) -> Result<(PathBuf, String, Plan, Vec<Wrong>)> {
     let shown = asked.display();
     let text = match std::fs::read_to_string(asked) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -173,19 +173,26 @@ fn read(asked: &Path) -> Result<(PathBuf, String, Plan)> {
     };
     // What it names is the same when it is read again.
     let file = std::path::absolute(asked)?;
-    let plan = config::parse(&file, &text).map_err(|wrong| {
-        let as_asked = |wrong| Wrong { file: shown.to_string(), ..wrong }.to_string();
-        let lines: Vec<_> = wrong.into_iter().map(as_asked).collect();
-        anyhow::Error::msg(lines.join("\nexitless-io: "))
-    })?;
-    if plan.names().next().is_none() && plan.host.control.is_none() {
+    let (plan, wrong) = config::read(&file, &text);
+    let as_asked = |wrong| Wrong { file: shown.to_string(), ..wrong };
+    let wrong: Vec<_> = wrong.into_iter().map(as_asked).collect();
+    if wrong.is_empty() && plan.names().next().is_none() && plan.host.control.is_none() {
         bail!("{shown} has no device, and no control socket to add any by");
     }
-    Ok((file, text, plan))
+    Ok((file, text, plan, wrong))
+}
+
+/// All that is wrong, in a line each.
+fn together(wrong: &[Wrong]) -> anyhow::Error {
+    let lines: Vec<_> = wrong.iter().map(ToString::to_string).collect();
+    anyhow::Error::msg(lines.join("\nexitless-io: "))
 }
 
 fn run_file(asked: RunArguments) -> Result<()> {
-    let (file, _, plan) = read(&asked.file)?;
+    let (file, _, plan, wrong) = read_all(&asked.file)?;
+    if !wrong.is_empty() {
+        return Err(together(&wrong));
+    }
     let entries = Entry::of(&plan);
     let mut home = home()?;
     home.file = Some(file.clone());

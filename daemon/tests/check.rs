@@ -130,6 +130,17 @@ fn every_mistake_has_its_line() {
     }
     assert!(lines.contains("missing: disk, can't be served, as is said below\n"), "{lines}");
     assert!(lines.contains("n: network, switch lan, at "), "{lines}");
+    // What can be read is looked at, whatever else is wrong.
+    let text =
+        [&disk("a", "fiel = \"a\""), &disk("b", "file = \"nope\"")[..], HOST, "c = 1\n"].concat();
+    let (is_right, lines, wrong) = said(&check(folder.path(), &text));
+    assert!(!is_right && lines.starts_with("b: disk, can't be served"), "{lines}");
+    let begins = ["2: [disk.a]: unknown key", "5: [disk.b] file: ", "9: [host]: unknown key"];
+    let all: Vec<_> = wrong.lines().collect();
+    assert_eq!(all.len(), begins.len(), "{wrong}");
+    for (line, begin) in all.iter().zip(begins) {
+        assert!(line.contains(&format!("io.toml:{begin}")), "{begin}: {line}");
+    }
     // Syntax is as for `run`.
     let (is_right, lines, wrong) = said(&check(folder.path(), "[disk.a]\nfile = 3\n"));
     assert!(

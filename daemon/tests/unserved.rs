@@ -64,9 +64,9 @@ fn others_are_served_and_what_isnt_is_told() {
         let listed = list(&daemon);
         for sentence in [
             "missing isn't served: ",
-            "nope isn't there",
+            "nope isn't there; `truncate -s 10G ",
             "odd isn't served: ",
-            "has 700 bytes, which isn't a multiple of 512",
+            "has 700 bytes, which isn't a multiple of 512; `truncate -s %512 ",
             "nowhere can't be used: the server isn't there",
             "taken is in use: another program listens there",
             "uplink of lan isn't served: ",

@@ -20,7 +20,8 @@ pub(super) const LIMIT: [&str; 3] = ["iops", "rate", "burst"];
 /// The longest burst, in microseconds: an hour.
 const LONGEST_BURST: u64 = 3_600_000_000;
 
-pub fn read(file: &Path, text: &str) -> Result<Plan, Vec<Wrong>> {
+/// What can be read, and what is wrong.
+pub fn read(file: &Path, text: &str) -> (Plan, Vec<Wrong>) {
     let reader = Reader { file, text, wrong: RefCell::default() };
     let mut plan = Plan::default();
     match DeTable::parse(text) {
@@ -30,8 +31,7 @@ pub fn read(file: &Path, text: &str) -> Result<Plan, Vec<Wrong>> {
             reader.note(at, "", "", problem.to_string());
         }
     }
-    let wrong = by_line(reader.wrong.into_inner());
-    if wrong.is_empty() { Ok(plan) } else { Err(wrong) }
+    (plan, by_line(reader.wrong.into_inner()))
 }
 
 /// By lines; what is wrong in one line stays as it was found.
@@ -66,7 +66,7 @@ pub fn wrong(file: &Path, text: &str, at: &[&str], problem: &str) -> Wrong {
 
 fn root_table(reader: &Reader<'_>, root: &DeTable<'_>, plan: &mut Plan) {
     // Names and sockets that are taken, and by whom.
-    let mut taken = BTreeMap::new();
+    let (mut taken, mut all_networks) = (BTreeMap::new(), true);
     for (key, value) in in_file_order(root) {
         let name = key.get_ref().as_ref();
         let field = Field { reader, place: "", key: "", value };
@@ -88,12 +88,17 @@ fn root_table(reader: &Reader<'_>, root: &DeTable<'_>, plan: &mut Plan) {
             let at = Table { reader, place: &place, name: own, table };
             match name {
                 "disk" => plan.disks.extend(at.disk(&mut taken)),
-                "network" => plan.networks.extend(at.network(&mut taken)),
+                "network" => {
+                    let network = at.network(&mut taken);
+                    all_networks &= network.is_some();
+                    plan.networks.extend(network);
+                }
                 _ => plan.uplinks.extend(at.uplink()),
             }
         }
     }
-    for uplink in &plan.uplinks {
+    // One that can't be read may name it.
+    for uplink in plan.uplinks.iter().filter(|_| all_networks) {
         if !plan.networks.iter().any(|network| network.switch == uplink.switch) {
             let at = reader.text.find("[uplink").unwrap_or(0);
             let place = format!("[uplink.{}]", shown(&uplink.switch));

@@ -127,7 +127,9 @@ impl Link {
         };
         match connected {
             Ok(()) | Err(Errno::INPROGRESS) => {}
-            Err(error) => return Err(error).context("the server isn't there"),
+            Err(error) => {
+                return Err(error).context("the server isn't there; start it, or mend the address");
+            }
         }
         let next_tls = identity.map(Identity::connection).transpose()?.map(Box::new);
         let state = State::Shaking(Handshake::new(export, next_tls.is_some()));

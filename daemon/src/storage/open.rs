@@ -2,12 +2,14 @@
 //! I/O where that goes.
 
 use crate::disk;
+use crate::sandbox::folder;
 use anyhow::{Context as _, Result, anyhow, bail};
 use blk::SECTOR;
 use daemon_os::{InUse, lock};
 use rustix::event::{Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Access as Rights, AtFlags, OFlags, SeekFrom, StatxFlags, seek, statx};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -52,8 +54,16 @@ pub fn open(path: &Path, access: Access) -> Result<Opened> {
         let mut options = File::options();
         options.read(true).write(!access.read_only).custom_flags(flags.bits() as i32).open(path)
     };
-    let (file, size, is_regular) = known(path, open(OFlags::empty()), access)?;
+    let opened = open(OFlags::empty());
+    // By what the user may: who opens for the daemon is refused otherwise for want of a right.
+    if opened.as_ref().is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+        && !access.read_only
+    {
+        may_write(path, &[Errno::ACCESS, Errno::ROFS])?;
+    }
+    let (file, size, is_regular) = known(path, opened, access)?;
     lock_it(path, &file, !access.read_only)?;
+    fits(path, size)?;
     let around = alignment(&file).filter(|_| !access.page_cache);
     let direct = around.and_then(|(memory, offset)| {
         open(OFlags::DIRECT).ok().map(|direct| (direct, memory, offset))
@@ -68,26 +78,43 @@ pub fn open(path: &Path, access: Access) -> Result<Opened> {
 ///
 /// As for [`open`], with what would be right.
 pub fn looked_at(path: &Path, access: Access, locks: bool) -> Result<u64> {
-    let shown = path.display();
-    if !path.exists() && path.parent().is_some_and(Path::is_dir) {
-        bail!("{shown} isn't there; `truncate -s 10G {shown}` makes one of 10 GiB");
-    }
     let (file, size, _) = known(path, File::open(path), access)?;
-    if !access.read_only && rustix::fs::access(path, Rights::WRITE_OK).is_err() {
-        bail!("this user can't write {shown}; `chown` it, or say read_only = true");
+    if !access.read_only {
+        may_write(path, &[Errno::ACCESS, Errno::ROFS, Errno::PERM])?;
     }
     if locks {
         // Without locks there is nothing to tell.
         in_use(path, daemon_os::in_use(&file, !access.read_only).ok().flatten())?;
     }
+    fits(path, size)?;
+    Ok(size)
+}
+
+/// Fails if the system says so, by one of these, that this user can't write it.
+fn may_write(path: &Path, if_any: &[Errno]) -> Result<()> {
+    match rustix::fs::access(path, Rights::WRITE_OK) {
+        Err(error) if if_any.contains(&error) => {
+            let shown = path.display();
+            bail!("this user can't write {shown}; `chown` it, or say read_only = true")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Fails unless a file of so many bytes can be a disk.
+///
+/// # Errors
+///
+/// In a sentence, with what would be right.
+pub fn fits(path: &Path, size: u64) -> Result<()> {
+    let shown = path.display();
     disk::fits(&shown.to_string(), size).map_err(|why| {
         let (longer, what) = match size {
             0 => ("10G".into(), "makes it 10 GiB long"),
             _ => (format!("%{SECTOR}"), "makes it as much longer"),
         };
         anyhow!("{why}; `truncate -s {longer} {shown}` {what}")
-    })?;
-    Ok(size)
+    })
 }
 
 /// What was opened, if it can be a disk, its size, and whether it is a file.
@@ -95,6 +122,9 @@ fn known(path: &Path, opened: std::io::Result<File>, access: Access) -> Result<(
     let shown = path.display();
     let file = match opened {
         Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound && folder(path).is_dir() => {
+            bail!("{shown} isn't there; `truncate -s 10G {shown}` makes one of 10 GiB")
+        }
         Err(error) if error.kind() == ErrorKind::NotFound => bail!("{shown} isn't there"),
         Err(error) => return Err(error).with_context(|| format!("{shown} can't be opened")),
     };
