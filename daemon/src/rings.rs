@@ -110,10 +110,11 @@ impl Look for Served {
         ring.map_or(waiting, |ring| ring.backlog(&self.switches, waiting, before))
     }
 
-    /// The piece that was served has found out, or the ring is known to have more.
+    /// The piece that was served has found out, or the ring is known to have more. What the turn
+    /// before has noted of its end is from then.
     #[inline]
     fn has_more(&mut self, place: usize) -> bool {
-        !self.emptied && (self.is_offered(place) || self.waiting(place) > 0)
+        !self.emptied && (self.is_offered(place) || self.look_into(place) > 0)
     }
 }
 
@@ -217,6 +218,8 @@ impl Rings {
     /// A device less, whose rings are gone.
     pub fn remove_device(&mut self, place: usize) -> Option<Device> {
         let device = self.served.devices.try_remove(place)?;
+        // Limits of one that is gone would keep all others from the shorter ways.
+        self.schedule.set_share(place, Limits::default().share());
         if let Kind::Port(port) = &device.kind
             && let Some(switch) = self.served.switches.get_mut(port.switch)
         {

@@ -389,3 +389,7 @@ impl Served {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "turns_tests.rs"]
+mod tests;

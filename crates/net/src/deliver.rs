@@ -5,7 +5,7 @@ use crate::frame::{Frame, TAG};
 use crate::header::{HEADER_BYTES, Header, NEEDS_CSUM};
 use crate::offload::checksum::Sum;
 use crate::offload::{Cut, Offload, Partial};
-use crate::{DESCRIPTOR_CHARGE, Features, LEAST_CHARGE, MAX_SEGMENTS};
+use crate::{DESCRIPTOR_CHARGE, Features, LEAST_CHARGE, MAX_SEGMENTS, MAX_UNCUT};
 use virtqueue::{Chain, Head as Buffer};
 use window::{Outside, Span};
 
@@ -90,7 +90,7 @@ impl To<'_> {
             Offload::Nothing => (None, None),
             Offload::Checksum(partial) => (Some(partial), None),
             Offload::Segments(cut)
-                if self.accepted.contains(cut.asks_for()) && !is_shredded(cut, frame.len) =>
+                if self.accepted.contains(cut.asks_for()) && is_taken_whole(cut, frame.len) =>
             {
                 (Some(cut.partial()), Some(cut))
             }
@@ -208,10 +208,11 @@ pub fn plain<B: Buffers + ?Sized>(buffers: &mut B, frame: &Frame) -> Result<bool
     Ok(true)
 }
 
-/// Whether so many bytes of UDP would be more packets than are made here: then whoever takes it
-/// uncut would make them. TCP has a least size of segments instead.
-fn is_shredded(cut: Cut, len: u32) -> bool {
-    cut.udp && cut.count(len.saturating_sub(cut.headers as u32)) > MAX_SEGMENTS
+/// Whether who accepts such frames takes one of so many bytes: Linux drops a frame of UDP that is
+/// to be cut into more than 64 packets (`UDP_MAX_SEGMENTS`; 128 later), as it would make them. TCP
+/// has a least size of segments instead.
+fn is_taken_whole(cut: Cut, len: u32) -> bool {
+    !cut.udp || cut.count(len.saturating_sub(cut.headers as u32)) <= MAX_UNCUT
 }
 
 /// What it costs to deliver so many bytes.

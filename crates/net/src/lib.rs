@@ -97,6 +97,9 @@ pub const MAX_FRAME: u32 = 65550;
 /// The most segments that one frame is cut into. Frames that would need more are dropped: with
 /// segments of 256 bytes and more there are none.
 pub const MAX_SEGMENTS: u32 = 256;
+/// The most packets that a frame of UDP is handed on uncut for: another one is cut here, whatever
+/// its receiver accepts.
+pub const MAX_UNCUT: u32 = 64;
 /// What all copies of a frame for several ports may cost, in bytes as they are charged: of more it
 /// is dropped. 63 ports get frames of 9,000 bytes; a frame of 64 KiB that is cut for each of them
 /// would keep all queues waiting for milliseconds.

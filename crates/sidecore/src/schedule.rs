@@ -64,6 +64,8 @@ pub struct Schedule {
     was_work: bool,
     /// Grows when something was served, and by passes in which nobody could be.
     worked: u64,
+    /// The same when the turn under way began.
+    begun: u64,
     /// The place that was looked at last within a turn.
     looked: usize,
     statistics: Statistics,
@@ -88,6 +90,7 @@ impl Schedule {
             oldest: 0,
             was_work: false,
             worked: 1,
+            begun: 0,
             looked: 0,
             statistics: Statistics { passes: 0, found: 0 },
             cost: 0,
@@ -426,6 +429,12 @@ impl Schedule {
         self.vms[self.queues[place].vm].rests == self.worked
     }
 
+    /// The same for the length of the turn under way: what it has served meanwhile is no reason to
+    /// end it for who rests.
+    fn rests_meanwhile(&self, place: usize) -> bool {
+        self.vms[self.queues[place].vm].rests == self.begun || self.rests(place)
+    }
+
     /// From here on something waits.
     const fn wait_begins(&self) -> Wait {
         Wait { passes: self.statistics.passes, cost: self.cost }
@@ -458,7 +467,7 @@ impl Schedule {
         let (time, turn) = (time_of(key), queue.turn);
         self.running =
             Some(Running { queue: place, vm: queue.vm, time, turn, bytes: 0, charged: 0 });
-        (self.from, self.statistics.found) = (place + 1, found);
+        (self.from, self.statistics.found, self.begun) = (place + 1, found, self.worked);
         queue.last_wait = 0;
         if let Some(since) = queue.waits.take() {
             queue.last_wait = elapsed(queue.since, now);

@@ -3,7 +3,7 @@ use super::{Lan, mac, parameters};
 use net::header::{GSO_UDP, Header, NEEDS_CSUM};
 use net::{
     BURST, BURST_CHARGE, Features, Finish, LEAST_CHARGE, LONG_UPLINK_MEMORY, Leaving, MAX_FRAME,
-    MAX_SEGMENTS, Mac, Parameters, Plan, PortNumber, Sources, Task,
+    MAX_SEGMENTS, MAX_UNCUT, Mac, Parameters, Plan, PortNumber, Sources, Task,
 };
 use window::Memory;
 
@@ -115,7 +115,7 @@ fn look_at_leaving(lan: &mut Lan, wire: PortNumber, finish: Finish) {
             assert!(header.flags == NEEDS_CSUM && header.gso_size >= least);
             assert!(start + own <= headers && headers + u64::from(header.gso_size) < len);
             let count = (len - headers).div_ceil(header.gso_size.into());
-            assert!(!udp || count <= MAX_SEGMENTS.into());
+            assert!(!udp || count <= MAX_UNCUT.into());
             assert!(headers + u64::from(header.gso_size) <= u64::from(ethernet) + 1500);
         }
         match (finish, task) {
@@ -231,7 +231,7 @@ pub fn run(declined: [bool; 4], finish: u8, steps: Vec<Step>) {
                 assert!(usize::from(header.hdr_len) < frame.len() && header.gso_size > 0);
                 let data = (frame.len() - usize::from(header.hdr_len)) as u32;
                 let count = data.div_ceil(header.gso_size.into());
-                assert!(header.gso_type != GSO_UDP || count <= MAX_SEGMENTS);
+                assert!(header.gso_type != GSO_UDP || count <= MAX_UNCUT);
             }
         }
         let mut away = vec![0; (AWAY.end - AWAY.start) as usize];

@@ -46,7 +46,7 @@ impl Schedule {
     fn is_stuck(&mut self, place: usize, waiting: u16, now: u64, look: &mut impl Look) -> bool {
         self.settle();
         let begins = self.wait_begins();
-        if !self.may_be_served(place, now) || self.rests(place) {
+        if !self.may_be_served(place, now) || self.rests_meanwhile(place) {
             return false;
         }
         // It wasn't there at the last scan, or waits for long.

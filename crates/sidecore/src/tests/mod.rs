@@ -184,6 +184,21 @@ fn a_backlog_of_a_vm_that_had_its_share_ends_no_turn() {
     }
 }
 
+/// It couldn't be served, and so comes when another one has had its turn, and ends none.
+#[test]
+fn who_rests_ends_no_turn() {
+    let (mut s, mut rings) = (polled(USUAL), Rings([9, 0, 1, 0], 0));
+    s.vms[0].charge(1 << 60, 0);
+    assert_eq!(s.next(0, &mut rings), Turn::Serve(2));
+    s.rest(2);
+    assert_eq!(s.next(0, &mut rings), Turn::Serve(0));
+    for i in 0..MAX / MIN {
+        assert_eq!(s.served(0, piece(MIN, 1), i * USUAL.queue_stuck, &mut rings), Continue);
+    }
+    assert_eq!(s.served(0, piece(MIN, 1), MAX, &mut rings), Switch);
+    assert_eq!(s.next(MAX, &mut rings), Turn::Serve(2));
+}
+
 /// Idleness can't be saved up: one that comes back is a little behind, and then equal.
 #[test]
 fn a_vm_that_was_idle_is_behind_by_its_credit() {
