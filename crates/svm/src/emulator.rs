@@ -40,7 +40,7 @@
 //!   a real CPU a guest that writes it has an exit that it wouldn't need.
 
 use crate::events;
-use crate::vmcb::{Vmcb, int_ctl};
+use crate::vmcb::{Vmcb, int_ctl, misc1};
 use delivery::{Event, EventKind};
 
 /// EBX, ECX, EDX of CPUID 4000_0000 on QEMU's own emulation.
@@ -76,10 +76,14 @@ pub fn true_event(reported: Event, in_service: impl Fn(u8) -> bool) -> Event {
     }
 }
 
-/// The virtual interrupt on offer isn't any more, if the guest was left in the delivery of this
-/// vector: it was taken, and whoever has the event delivered again would have it delivered twice.
-pub(crate) fn withdraw_taken(vmcb: &mut Vmcb, vector: u8) {
-    if events::offered(vmcb) == Some(vector) {
+/// The virtual interrupt on offer isn't any more, if the guest was left in its delivery: it was
+/// taken, and whoever has the event delivered again would have it delivered twice. Neither `INT n`
+/// nor an exception of that vector has taken it, nor can it have been where it exits when it would
+/// be.
+pub(crate) fn withdraw_taken(vmcb: &mut Vmcb, event: Event) {
+    let is_one = event.kind != EventKind::Software && event.vector >= FIRST_INTERRUPT;
+    let exits = vmcb.intercept_misc1 & misc1::VINTR != 0;
+    if is_one && !exits && events::offered(vmcb) == Some(event.vector) {
         vmcb.int_ctl &= !int_ctl::V_IRQ;
     }
 }
@@ -126,10 +130,21 @@ mod tests {
         let mut vmcb = Vmcb::new_zeroed();
         events::offer(&mut vmcb, Some(0x50));
         let offered = vmcb.int_ctl;
-        withdraw_taken(&mut vmcb, 0x51);
+        // As QEMU reports an interrupt.
+        let taken = |vector| Event::exception(vector, None);
+        withdraw_taken(&mut vmcb, taken(0x51));
+        withdraw_taken(&mut vmcb, Event { kind: EventKind::Software, ..taken(0x50) });
+        vmcb.intercept_misc1 = misc1::VINTR;
+        withdraw_taken(&mut vmcb, taken(0x50));
         assert_eq!(vmcb.int_ctl, offered);
-        withdraw_taken(&mut vmcb, 0x50);
+        vmcb.intercept_misc1 = 0;
+        withdraw_taken(&mut vmcb, taken(0x50));
         assert_eq!(vmcb.int_ctl, offered & !(1 << 8));
+        // A window, which has no vector, isn't what a #DE has taken.
+        events::offer(&mut vmcb, Some(0));
+        let offered = vmcb.int_ctl;
+        withdraw_taken(&mut vmcb, taken(0));
+        assert_eq!(vmcb.int_ctl, offered);
     }
 
     #[test]

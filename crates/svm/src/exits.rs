@@ -118,7 +118,7 @@ pub fn inner_event(
     if !features.emulated {
         return Some(reported);
     }
-    emulator::withdraw_taken(v, reported.vector);
+    emulator::withdraw_taken(v, reported);
     Some(emulator::true_event(reported, in_service))
 }
 

@@ -348,8 +348,12 @@ impl<A: Area> Vcpu<A> {
         }
     }
 
-    /// Exits on HLT, or not.
+    /// Exits on HLT, or not. Who sleeps already is awake behind its HLT, as by an interrupt that
+    /// wasn't for it: asleep, it would have the core's time with nothing to do, and say nothing.
     pub fn watch_halt(&mut self, on: bool) {
+        if on && !self.halt_watched && self.area.read(field::GUEST_ACTIVITY) == SLEEPS {
+            self.area.write(field::GUEST_ACTIVITY, ACTIVE);
+        }
         self.halt_watched = on;
         self.set_primary(primary::HLT, on);
     }

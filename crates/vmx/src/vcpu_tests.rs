@@ -274,6 +274,18 @@ fn modes_decide_what_exits() {
     assert!(!has(&v, field::PIN_CONTROLS, pin::PREEMPTION_TIMER));
 }
 
+/// One that fell asleep while nobody wanted its core doesn't sleep on in others' time.
+#[test]
+fn a_sleeper_is_awake_once_its_sleep_is_watched() {
+    let mut v = vcpu(LONG, true);
+    v.watch_halt(false);
+    v.area.write(field::GUEST_ACTIVITY, SLEEPS);
+    v.watch_halt(false);
+    assert_eq!(v.area.read(field::GUEST_ACTIVITY), SLEEPS);
+    v.watch_halt(true);
+    assert_eq!(v.area.read(field::GUEST_ACTIVITY), ACTIVE);
+}
+
 /// The timer has its count anew at each entry: what the host did meanwhile is time, too.
 #[test]
 fn a_guest_is_left_at_its_time_and_not_before() {

@@ -76,7 +76,7 @@ const KINDS: [Kind; 3] = [
     Kind {
         name: "vmx/exits",
         started: Started::Kernel("vmx-exits"),
-        says: &["ok vmx-exits: VMXON", "ok vmx-exits: timer 0: Nmi"],
+        says: &["ok vmx-exits: VMXON", "ok vmx-exits: timer 0: TimeUp"],
         cpus: 1,
     },
     Kind {

@@ -155,5 +155,5 @@ fn timer(test: &str, current: &mut Current) {
     current.write(field::GUEST_RIP, rip);
     let (came, exit) = (current.enter(), decode(current));
     let stays = current.read(field::GUEST_RIP) == rip;
-    check!(test, came == Came::Left && exit == Exit::Nmi && stays, "timer 0: {exit:?}");
+    check!(test, came == Came::Left && exit == Exit::TimeUp && stays, "timer 0: {exit:?}");
 }
