@@ -163,7 +163,7 @@ impl Chosen {
             stock: if qemu && anything { stock::chosen(quick, long, only) } else { Vec::new() },
             vfio: usual && vfio::is_chosen(quick, only),
             bochs: if bochs { bochs::chosen(quick, only) } else { Vec::new() },
-            vmx: if bochs { vmx::chosen(quick, only) } else { Vec::new() },
+            vmx: if bochs { vmx::chosen(quick, long, only) } else { Vec::new() },
         };
         match only {
             Some(text) if chosen.names().is_empty() => {

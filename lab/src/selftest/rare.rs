@@ -9,7 +9,7 @@ use super::names::named;
 /// played.
 type Rare = (&'static str, &'static str, &'static [&'static str]);
 
-const RARE: [Rare; 12] = [
+const RARE: [Rare; 14] = [
     ("^hostile/exits-{}$", "direct", &["eli", "shared-eli"]),
     ("^hostile/registers-{}$", "direct", &["eli", "shared-eli"]),
     ("^hostile/tables-{}$", "direct", &["eli", "shared-eli"]),
@@ -23,6 +23,10 @@ const RARE: [Rare; 12] = [
     ("^virtio/net-{}-", "eli-delivery", &["trap", "eli"]),
     ("^virtio/nvme-{}-", "eli-delivery", &["trap", "eli"]),
     ("^virtio/moves-{}-", "eli", &["trap", "direct"]),
+    // Without a device a VM gains nothing by ELI, and is in injection mode as under `trap`; those
+    // that are in ELI mode are `bochs-taken-shared*`.
+    ("^bochs-shared-{}/", "eli", &["trap"]),
+    ("^bochs-shared-smp-{}/", "eli", &["trap"]),
 ];
 
 /// Whether a whole test has this case only when asked for what takes long.
@@ -38,11 +42,14 @@ fn is_of(&(pattern, policy, _): &Rare, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::all, *};
+    use super::{
+        super::{all, vmx},
+        *,
+    };
 
     #[test]
     fn what_is_rare_is_there_and_played_otherwise_each_time() {
-        let cases = all();
+        let cases: Vec<_> = all().into_iter().chain(vmx::all()).collect();
         let played =
             |name: &str| cases.iter().any(|case| case.name == name && !case.long && !is_rare(name));
         for rare @ (pattern, policy, others) in &RARE {

@@ -10,6 +10,7 @@ use super::case::{Case, Cores, Expect, Expected, Guest, Special};
 use super::cases::{again, case, guest, heartbeat};
 use super::hostile;
 use super::names::named;
+use super::rare::is_rare;
 use super::{smp, timers};
 use ledger::Reason;
 use plan::Policy;
@@ -116,13 +117,16 @@ const ENDS: [(&str, Expected); 5] = [
     ),
 ];
 
-/// Those whose name has `only` in it, or all; a quick test has none.
-pub fn chosen(quick: bool, only: Option<&str>) -> Vec<Case> {
-    let is_chosen = |case: &Case| only.map_or(!quick, |text| named(&case.name, text));
+/// Those whose name has `only` in it, or all, of which the rare ones are for a long test; a quick
+/// one has none.
+pub fn chosen(quick: bool, long: bool, only: Option<&str>) -> Vec<Case> {
+    let usual = |case: &Case| !quick && (long || !is_rare(&case.name));
+    let is_chosen = |case: &Case| only.map_or_else(|| usual(case), |text| named(&case.name, text));
     all().into_iter().filter(is_chosen).collect()
 }
 
-fn all() -> Vec<Case> {
+/// All of them.
+pub fn all() -> Vec<Case> {
     let one = |test: &str, policy: Policy, guest| {
         of(format!("bochs-{}/{test}", policy.label()), 2, guest)
     };
