@@ -187,8 +187,8 @@ pub struct DiskArguments {
     /// A file that looks like an image of another program's, such as qcow2, is served as it is.
     #[arg(long)]
     raw: bool,
-    /// A file's data go to and from guests' memory that is locked for that. Not for guests that give
-    /// memory back (a balloon, virtio-mem, free page reporting): they would read wrong data.
+    /// A file's data go to and from guests' memory that is locked for that. Not for guests that
+    /// give memory back (a balloon, virtio-mem, free page reporting): they would read wrong data.
     #[arg(long)]
     pinned: bool,
     /// Offer packed rings, too.

@@ -1,6 +1,7 @@
 //! Instructions of a 4 KiB read without a back end, ring and all:
 //! `valgrind --tool=callgrind --toggle-collect='null_read::turn*'
-//! target/release/examples/null_read`, divided by the requests it says. The driver's part isn't counted.
+//! target/release/examples/null_read`, divided by the requests it says. The driver's part isn't
+//! counted.
 //!
 //! With `pass` it is all that a sidecore does in passes that find work: schedule, statistics and
 //! interrupt coalescing, with one more queue that is idle. It then is what `PollingCore` does in

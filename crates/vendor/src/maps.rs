@@ -86,9 +86,9 @@ impl Map {
         let both = |msr| Open { msr, read: true, write: true };
         let read = |msr| Open { msr, read: true, write: false };
         let write = |msr| Open { msr, read: false, write: true };
-        // Guest state that is switched with the guest, PAT, which is the guest's own copy with nested
-        // paging (APM vol. 2, 15.25.8; VMX's entry and exit), and controls of speculation that end
-        // with the core.
+        // Guest state that is switched with the guest, PAT, which is the guest's own copy with
+        // nested paging (APM vol. 2, 15.25.8; VMX's entry and exit), and controls of speculation
+        // that end with the core.
         let state = PASSED_THROUGH.into_iter().map(both);
         let count = (lent || !shared && self != Map::Hidden).then_some(read(TIMER_CURRENT));
         let eoi = (owns || takes && !completions_exit).then_some(write(EOI));

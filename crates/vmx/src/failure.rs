@@ -32,9 +32,9 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What a guest has that the CPU doesn't enter for its state, for whoever looks for the rule that it
-/// breaks (SDM vol. 3, 27.3.1): the CPU names none. The model of an entry ([`crate::entry`]) does,
-/// given these.
+/// What a guest has that the CPU doesn't enter for its state, for whoever looks for the rule that
+/// it breaks (SDM vol. 3, 27.3.1): the CPU names none. The model of an entry ([`crate::entry`])
+/// does, given these.
 pub struct Refused<'a, A>(pub &'a A);
 
 const TOLD: [(&str, Field); 15] = [

@@ -1,5 +1,5 @@
-//! Memory that is locked for what keeps the data: how much it may be, and what is said if that isn't
-//! enough.
+//! Memory that is locked for what keeps the data: how much it may be, and what is said if that
+//! isn't enough.
 //!
 //! Guarantees: the limit is looked up once. The first time has to be before rights are given up.
 

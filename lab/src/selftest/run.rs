@@ -275,8 +275,8 @@ pub fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>
     }
 }
 
-/// The image of [`Special::is_planted`], built at the first call; one that was named must be such an
-/// image itself.
+/// The image of [`Special::is_planted`], built at the first call; one that was named must be such
+/// an image itself.
 pub fn planted_image(cx: &Context) -> Result<&'static Path> {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     if let Some(path) = BUILT.get() {
