@@ -42,7 +42,7 @@ use vhost_user::Header;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// A daemon that isn't stopped answers within so many seconds that it is there; and after so many
 /// without a letter it is said what is waited for.
-const SILENT: i64 = 5;
+const SILENT: u64 = 5;
 /// How long the one that comes changes rings at most: well before the one that goes gives up, which
 /// goes on with them then.
 const HURRY: Duration = Duration::from_secs(15);

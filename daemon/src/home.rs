@@ -168,6 +168,14 @@ impl Home {
         let places: Vec<_> = self.connections.iter().map(|(place, _)| place).collect();
         let why = || Error::msg("the daemon ends");
         places.into_iter().for_each(|place| self.end_now(place, Gone(Some(why()))));
+        for (_, device) in &mut self.rings.served.devices {
+            // The one that comes after knows nothing of what this one answered.
+            if let Kind::Disk(disk) = &mut device.kind
+                && let Err(error) = disk.store.settle_at_end()
+            {
+                eprintln!("exitless-io: {}: {error:#}", device.name);
+            }
+        }
         self.doors.iter().flatten().for_each(Door::close);
         self.clients.close();
         self.rings.controllers.shut_down();
@@ -184,7 +192,8 @@ impl Home {
             }
         }
         if self.is_waiting() {
-            crate::rings::keep(&mut next, Some(now + STOPPING));
+            let pause = if self.rings.take_begun() { 0 } else { STOPPING };
+            crate::rings::keep(&mut next, Some(now + pause));
         }
         self.clients.try_again(now, &self.waits);
         crate::rings::keep(&mut next, self.clients.again_at);
@@ -279,9 +288,11 @@ impl Home {
                 self.end(place, Some(Error::msg(error)));
             }
         }
-        while let Some(place) = self.shrunk() {
-            let error = Error::msg("the guest's memory became shorter while it was in use");
-            self.end(place, Some(error));
+        if daemon_os::take_shrunk() {
+            while let Some(place) = self.shrunk() {
+                let error = Error::msg("the guest's memory became shorter while it was in use");
+                self.end(place, Some(error));
+            }
         }
     }
 
@@ -405,6 +416,8 @@ impl Home {
         let Home { rings, connections, waits, .. } = self;
         let Some(mut connection) = connections.try_remove(place) else { return };
         connection.close(&mut Hands { rings, waits });
+        // Who has its place next has done nothing.
+        rings.forget_wrong(place);
         let at = connection.device;
         connection.leave();
         if let Some(device) = rings.served.devices.get_mut(at) {

@@ -193,10 +193,14 @@ impl Rings {
         let Served { all, devices, .. } = &mut self.served;
         let Some(ring) = all.get_mut(place) else { return };
         ring.is_hung = true;
+        let device = ring.device;
         if let Work::Requests(server) = &ring.work
-            && let Some(Kind::Disk(disk)) = devices.get_mut(ring.device).map(|one| &mut one.kind)
+            && let Some(Kind::Disk(disk)) = devices.get_mut(device).map(|one| &mut one.kind)
         {
             disk.abandoned += server.outstanding();
+            disk.store.abandon(place as u16);
+            // What that ended nobody tells of.
+            self.collect_of(device);
         }
     }
 
@@ -282,7 +286,10 @@ impl Rings {
         let mut all = true;
         for place in places {
             let is_held = self.served.all.get(*place).is_some_and(|ring| ring.is_settled);
-            all &= !is_held || !matches!(self.drain_once(*place), Left::Some { .. });
+            if is_held && let Left::Some { has_begun } = self.drain_once(*place) {
+                self.has_begun |= has_begun;
+                all = false;
+            }
         }
         all
     }

@@ -97,10 +97,22 @@ impl<'a> Passing<'a> {
     }
 
     /// Does the other side say nothing for so many seconds?
-    pub fn is_silent(&self, seconds: i64) -> bool {
-        let mut waits = [PollFd::new(self.socket, PollFlags::IN)];
-        self.bytes.is_empty()
-            && poll(&mut waits, Some(&Timespec { tv_sec: seconds, tv_nsec: 0 })) == Ok(0)
+    pub fn is_silent(&self, seconds: u64) -> bool {
+        self.bytes.is_empty() && self.says_nothing(PollFlags::IN, Duration::from_secs(seconds))
+    }
+
+    /// Does nothing of this come within the time? A signal of this program's own is nothing.
+    fn says_nothing(&self, what: PollFlags, limit: Duration) -> bool {
+        let (mut waits, until) = ([PollFd::new(self.socket, what)], Instant::now() + limit);
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let left =
+                Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            match poll(&mut waits, Some(&left)) {
+                Err(Errno::INTR) => {}
+                told => return told == Ok(0),
+            }
+        }
     }
 
     /// So many descriptors, in order.
@@ -123,8 +135,7 @@ impl<'a> Passing<'a> {
     /// Has the other side said more than was heard, or ended?
     pub fn has_more(&self) -> bool {
         let more = PollFlags::IN | PollFlags::HUP | PollFlags::ERR;
-        let mut waits = [PollFd::new(self.socket, more)];
-        !self.bytes.is_empty() || poll(&mut waits, Some(&Timespec::default())) != Ok(0)
+        !self.bytes.is_empty() || !self.says_nothing(more, Duration::ZERO)
     }
 
     /// It is waited for until it has been used for so long.

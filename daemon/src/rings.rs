@@ -85,6 +85,8 @@ pub struct Rings {
     pub(super) again: Option<u64>,
     /// Connections that are to end, and why.
     pub(super) wrong: Vec<(usize, Error)>,
+    /// A piece was begun of a ring that is to stop.
+    pub(super) has_begun: bool,
     /// Disks that ended at last what was given up.
     pub(super) recovered: Vec<usize>,
     pub time: Time,
@@ -175,6 +177,7 @@ impl Rings {
             deadline: None,
             again: None,
             wrong: Vec::new(),
+            has_begun: false,
             recovered: Vec::new(),
             time: Time::default(),
             cuts_udp: daemon_os::cuts_udp(),
@@ -258,6 +261,16 @@ impl Rings {
     /// Connections that did what none may, each with what it was.
     pub fn take_wrong(&mut self) -> Vec<(usize, Error)> {
         std::mem::take(&mut self.wrong)
+    }
+
+    /// The connection of this place has ended.
+    pub fn forget_wrong(&mut self, connection: usize) {
+        self.wrong.retain(|(place, _)| *place != connection);
+    }
+
+    /// Was a piece begun of a ring that is to stop, which the next one follows at once?
+    pub fn take_begun(&mut self) -> bool {
+        std::mem::take(&mut self.has_begun)
     }
 
     pub fn schedule(&self) -> &Schedule {

@@ -86,7 +86,7 @@ impl Rings {
                     if turns % TURNS == 0 && !self.served.asked.is_empty() {
                         self.collect();
                     }
-                    if has_waited() {
+                    if has_waited() || daemon_os::has_any_shrunk() {
                         break;
                     }
                     continue;

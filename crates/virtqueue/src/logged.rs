@@ -29,7 +29,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Marks these bytes. An address is the guest's, which is what devices have.
+    /// Marks these bytes. The address is the guest's, wherever devices have them.
     pub fn mark(&self, guest: u64, len: u64) {
         let Some(last) = len.checked_sub(1) else { return };
         let (first, last) = (guest / LOG_PAGE, guest.saturating_add(last) / LOG_PAGE);
@@ -85,17 +85,19 @@ impl<const N: usize> LoggedQueue<N> {
         chain.writable().iter().map(|span| span.len() / LOG_PAGE + 2).sum()
     }
 
-    fn keep(&mut self, chain: &Chain) {
+    fn keep(&mut self, window: &Window, chain: &Chain) {
         if let Some(place) = self.writable.get_mut(usize::from(chain.head().0)) {
             place.clear();
-            place.extend(chain.writable().iter().map(|span| (span.dma(), span.len())));
+            // All spans of a chain are of the window.
+            let of = |span: &Span| Some((window.guest_address(span)?, span.len()));
+            place.extend(chain.writable().iter().filter_map(of));
         }
     }
 
     pub(crate) fn take(&mut self, window: &Window, chain: &mut Chain) -> Result<bool, Broken> {
         let taken = self.queue.take(window, chain)?;
         if taken {
-            self.keep(chain);
+            self.keep(window, chain);
         }
         Ok(taken)
     }
@@ -107,7 +109,7 @@ impl<const N: usize> LoggedQueue<N> {
         chain: &mut Chain,
     ) -> Result<(), Broken> {
         self.queue.take_again(window, head, chain)?;
-        self.keep(chain);
+        self.keep(window, chain);
         Ok(())
     }
 
@@ -199,9 +201,10 @@ mod tests {
 
     /// What it costs to complete a chain is known when it is taken.
     #[test]
-    fn a_chain_marks_no_more_pages_than_it_says() {
+    fn a_chain_marks_its_pages_and_no_more_than_it_says() {
         let features = Features::default();
-        let memory = Memory::new(&[(0, 1 << 20), (1 << 20, 1 << 20)], 0);
+        // Devices have it elsewhere.
+        let memory = Memory::new(&[(0, 1 << 20), (1 << 20, 1 << 20)], 5 << 30);
         let window = memory.window();
         let layout = Layout { size: 8, descriptors: 0, driver: 0x100, device: 0x200 };
         let bits = window.span(0x1000, 64).expect("inside");
@@ -222,7 +225,12 @@ mod tests {
                 assert_eq!(queue.take(&window, &mut chain), Ok(true));
                 let pages = queue.log_pages(&chain);
                 queue.complete(chain.head(), 0);
-                let marked = marked(&bits).len() as u64;
+                let marked = marked(&bits);
+                if !exact {
+                    let pages = (at / LOG_PAGE..=(at + len - 1) / LOG_PAGE).chain([0x180]);
+                    assert_eq!(marked, pages.collect::<Vec<_>>());
+                }
+                let marked = marked.len() as u64;
                 let most = marked + 2 * chain.writable().len() as u64;
                 if exact {
                     assert_eq!((marked, pages), (0, 0));

@@ -177,6 +177,16 @@ impl Window {
         Some(unsafe { region.span(at, len) })
     }
 
+    /// Where the guest has the first byte of this span, if it is of this window. The reverse of
+    /// [`Self::span`]: a span knows where devices have it, which may be elsewhere.
+    pub fn guest_address(&self, span: &Span) -> Option<u64> {
+        let host = span.as_ptr().addr();
+        self.regions.iter().find_map(|region| {
+            let at = host.wrapping_sub(region.host.as_ptr().addr()) as u64;
+            (at < region.len).then_some(region.guest + at)
+        })
+    }
+
     /// As many of these bytes as the region holds that their first one is in. For runs that go on
     /// in the next region: the rest is asked for with the address behind.
     #[inline]

@@ -4,7 +4,7 @@
 //! Guarantees: memory that was mapped here stays readable and writable for as long as the program
 //! runs, so a window or span on it can't dangle. Memory that is given up turns into zeroes of our
 //! own, and its addresses are used again for later mappings. A file that shrinks under a mapping
-//! doesn't end the program: the page turns into zeroes, and [`Mapping::has_shrunk`] says so.
+//! doesn't end the program: the mapping turns into zeroes, and [`Mapping::has_shrunk`] says so.
 //!
 //! Not guaranteed: that zeroes are what a request should have read. Who serves a mapping looks at
 //! [`Mapping::has_shrunk`] and ends that connection.
@@ -48,7 +48,7 @@ pub use mapping::{GuestMemory, GuestRegion, MOST, Mapping};
 pub use older::wait_by_epoll;
 pub use packet::{FRAMES, Outgoing, Packets};
 pub use pinned::{Pinned, pinned_bytes};
-pub use shrunk::survive;
+pub use shrunk::{has_any as has_any_shrunk, survive, take_any as take_shrunk};
 pub use spare::stock_rings;
 pub use tap::{cuts_udp, tap};
 pub use thread::spawn_deaf;

@@ -1,7 +1,9 @@
 //! SIGBUS: an access to a page of a mapping that its file doesn't have any more.
 //!
-//! The handler puts a page of zeroes there, notes it in the mapping's slot, and the access goes on.
-//! A SIGBUS at any other address ends the program with status 135, as a shell calls it.
+//! The handler puts zeroes in the place of the whole mapping, notes it in the mapping's slot, and
+//! the access goes on. The whole of it, as each page alone would be a mapping more, of which a
+//! program may have 65,530 by default. A SIGBUS at any other address ends the program with status
+//! 135, as a shell calls it.
 //!
 //! The handler reads atomics and makes system calls; it takes no lock and allocates nothing.
 
@@ -30,6 +32,20 @@ static WATCHED: [Slot; SLOTS] = [const {
         shrunk: AtomicBool::new(false),
     }
 }; SLOTS];
+
+/// A page of any mapping was missing since [`take_any`].
+static ANY: AtomicBool = AtomicBool::new(false);
+
+/// Has any mapping shrunk since [`take_any`]?
+#[inline]
+pub fn has_any() -> bool {
+    ANY.load(Ordering::Relaxed)
+}
+
+/// The same, and it is forgotten.
+pub fn take_any() -> bool {
+    ANY.swap(false, Ordering::Acquire)
+}
 
 /// A place in the table, until it is dropped.
 #[derive(Debug)]
@@ -103,10 +119,12 @@ extern "C" fn on_bus_error(
     });
     if let Some(slot) = found {
         slot.shrunk.store(true, Ordering::Release);
+        ANY.store(true, Ordering::Release);
         let (start, len) = (slot.start.load(Ordering::Relaxed), slot.len.load(Ordering::Relaxed));
-        // SAFETY: the page, or with huge pages all of it, is of a mapping of ours, which stays
-        // mapped, readable and writable.
-        let done = unsafe { zeroes(address & !(PAGE - 1), PAGE) || zeroes(start, len) };
+        // A system that counts what could ever be written (`vm.overcommit_memory` 2) may refuse so
+        // much.
+        // SAFETY: all of it is of a mapping of ours, which stays mapped, readable and writable.
+        let done = unsafe { zeroes(start, len) || zeroes(address & !(PAGE - 1), PAGE) };
         if done {
             return;
         }

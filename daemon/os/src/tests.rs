@@ -27,6 +27,30 @@ fn a_region_that_shrinks_becomes_zeroes_and_says_so() {
     assert!(!other.has_shrunk());
 }
 
+/// A program may have a number of mappings, and its end would be theirs.
+#[test]
+fn missing_pages_are_no_mappings_more() {
+    survive().expect("a handler");
+    let (pages, len) = (64, 0x8_0000);
+    let fd = memfd(len);
+    let mapping = Mapping::of_file(&fd, 0, len).expect("it is there");
+    let span = mapping.span().expect("all of it");
+    ftruncate(&fd, 0).expect("it shrinks");
+    for page in 0..pages {
+        span.write(page * 0x2000, &[9]).expect("inside");
+    }
+    assert!(mapping.has_shrunk());
+    assert!(has_any_shrunk(), "who serves it isn't told at once");
+    let first = mapping.start().as_ptr().addr() as u64;
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("the system says them");
+    let of_it = maps.lines().filter(|line| {
+        let (start, end) = line.split(' ').next().and_then(|it| it.split_once('-')).expect("so");
+        let [start, end] = [start, end].map(|it| u64::from_str_radix(it, 16).expect("so"));
+        start < first + len && end > first
+    });
+    assert_eq!(of_it.count(), 1);
+}
+
 #[test]
 fn a_span_outlives_its_mapping() {
     let mapping = Mapping::anonymous(0x3000).expect("memory");

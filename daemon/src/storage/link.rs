@@ -55,6 +55,8 @@ pub struct Job {
     pub result: std::result::Result<(), Failure>,
     /// A flush: the writes that were answered before.
     pub covers: u64,
+    /// Nobody waits for it any more: its memory may be another's, and is none of its spans.
+    pub is_abandoned: bool,
 }
 
 impl Job {

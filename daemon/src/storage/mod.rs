@@ -157,6 +157,28 @@ impl Store {
         bail!("the server doesn't make durable what was written")
     }
 
+    /// The same where the program ends, if there is something to make durable and a server that
+    /// could.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::settle`].
+    pub fn settle_at_end(&mut self) -> Result<()> {
+        match self {
+            Store::Nbd(nbd) if nbd.can_flush_more() => self.settle(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Nobody waits any more for what this ring asked for. An operation on a file has begun, and
+    /// may still read or write the ring's memory, which is kept for it; one that waits for a server
+    /// doesn't.
+    pub fn abandon(&mut self, ring: u16) {
+        if let Store::Nbd(nbd) = self {
+            nbd.abandon(ring);
+        }
+    }
+
     /// How it is done, in words.
     pub fn how(&self) -> &'static str {
         match self {

@@ -109,6 +109,11 @@ impl NbdStore {
         self.links.iter().flatten().any(Link::is_idle)
     }
 
+    /// Was something answered that isn't flushed, and is there a connection to flush it by?
+    pub fn can_flush_more(&self) -> bool {
+        self.answered > self.flushed && self.links.iter().flatten().any(Link::is_ready)
+    }
+
     pub fn export(&self) -> &Export {
         &self.export
     }
@@ -211,6 +216,7 @@ impl NbdStore {
             then_flush: false,
             result: Ok(()),
             covers: self.answered,
+            is_abandoned: false,
         })
     }
 
@@ -239,6 +245,23 @@ impl NbdStore {
         if silent_at.is_some_and(|at| self.timer_at.is_none_or(|timer| at < timer)) {
             self.set_timer();
         }
+    }
+
+    /// Nobody waits any more for what this ring asked for: from now on nothing is read from its
+    /// memory, and nothing is written there. What no connection was asked for ends with an error,
+    /// the rest once it is answered or its connection is lost.
+    pub fn abandon(&mut self, ring: u16) {
+        let of_it = self.jobs.iter_mut().filter(|(_, job)| job.token.server == ring);
+        let mut waiting = Vec::new();
+        for (key, job) in of_it {
+            (job.is_abandoned, job.then_flush) = (true, false);
+            job.spans.clear();
+            if job.link.is_none() {
+                job.result = Err(Failure::Io);
+                waiting.push(key);
+            }
+        }
+        waiting.into_iter().for_each(|key| self.end(key));
     }
 
     /// Sends what waits.

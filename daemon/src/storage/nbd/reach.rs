@@ -34,9 +34,18 @@ impl NbdStore {
             if self.links[0].is_none() {
                 let address = &self.addresses[self.tries % self.addresses.len()];
                 self.tries += 1;
-                let link = Link::new(address, &self.export_name, self.identity.as_ref())?;
-                self.watch(0, &link)?;
-                self.links[0] = Some(link);
+                match Link::new(address, &self.export_name, self.identity.as_ref()) {
+                    Ok(link) => {
+                        self.watch(0, &link)?;
+                        self.links[0] = Some(link);
+                    }
+                    // A host may have others.
+                    Err(error) if self.tries < self.addresses.len() => {
+                        wrong = error;
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                }
             }
             let limit = Timespec { tv_sec: 1, tv_nsec: 0 };
             let _ = poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&limit));
@@ -125,9 +134,10 @@ impl NbdStore {
         for key in own {
             let Some(job) = self.jobs.get_mut(key) else { continue };
             (job.link, job.result) = (None, Ok(()));
-            if self.is_lost && job.command == Command::Flush {
+            let is_told = self.is_lost && job.command == Command::Flush && !job.is_abandoned;
+            if is_told || job.is_abandoned {
                 job.result = Err(Failure::Io);
-                has_told = true;
+                has_told |= is_told;
                 self.end(key);
             } else {
                 self.send(key);
