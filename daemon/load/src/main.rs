@@ -66,6 +66,9 @@ struct Arguments {
     /// Requests of each client at a time, or frames under way
     #[arg(long, default_value_t = 32)]
     depth: u16,
+    /// Microseconds between an answer and the next request, so that the server sleeps
+    #[arg(long, value_name = "MICROSECONDS", conflicts_with_all = ["echo", "frames", "calls"])]
+    pause: Option<u64>,
     /// Writes, not reads
     #[arg(long)]
     write: bool,
@@ -150,13 +153,14 @@ fn clients(arguments: &Arguments) -> Result<Figures> {
         let pass = front.ring.begin(now())?;
         front.told.kick(pass.kick)?;
     }
+    let pause = arguments.pause.map(Duration::from_micros);
     let mut calls = 0;
     let mut events = vec![EpollEvent::default(); fronts.len()];
     loop {
         for _ in 0..PASSES {
             let mut answered = 0;
             for front in &mut fronts {
-                let pass = front.ring.pass(now, |latency| window.latencies.add(latency))?;
+                let pass = front.ring.pass(now, pause, |latency| window.latencies.add(latency))?;
                 answered += pass.answered;
                 window.failed += u64::from(pass.failed);
                 front.told.kick(pass.kick)?;
@@ -271,7 +275,7 @@ fn echo(arguments: &Arguments, core: usize) -> Result<Figures> {
             ring.begin(0)?;
             loop {
                 for _ in 0..PASSES {
-                    let pass = ring.pass(now, |latency| window.latencies.add(latency))?;
+                    let pass = ring.pass(now, None, |latency| window.latencies.add(latency))?;
                     window.requests += u64::from(pass.answered);
                 }
                 if let Some(figures) = window.look(0, 0)? {

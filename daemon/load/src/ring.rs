@@ -6,6 +6,7 @@
 
 use crate::line::{AVAILABLE, DESCRIPTORS, ELEMENTS, INDEX, Line, RING, USED, USED_ELEMENT};
 use anyhow::{Context as _, Result, bail};
+use std::time::Duration;
 use window::Span;
 
 /// The most requests at a time.
@@ -128,27 +129,32 @@ impl Ring {
         Ok(())
     }
 
-    /// Takes what was answered, and asks again. `now` is asked for once if there is anything, and
-    /// `latency` told of each.
+    /// Takes what was answered, and asks again; after a pause, if there is one. `now` is asked for
+    /// once if there is anything, and once more behind a pause, and `latency` told of each.
     #[inline]
     pub fn pass(
         &mut self,
-        now: impl FnOnce() -> u64,
+        now: impl Fn() -> u64,
+        pause: Option<Duration>,
         mut latency: impl FnMut(u64),
     ) -> Result<Pass> {
         let index = self.line.used()?;
         let mut pass = Pass::default();
         let Some(mut next) = self.line.next(index)? else { return Ok(pass) };
-        let now = now();
+        let came = now();
+        let again = pause.map_or(came, |pause| {
+            std::thread::sleep(pause);
+            now()
+        });
         loop {
             let slot = next.0 / self.each;
             let sent =
                 self.sent.get(slot as usize).context("the device answered what wasn't asked")?;
-            latency(now.saturating_sub(*sent));
+            latency(came.saturating_sub(*sent));
             let status = self.memory.load_u32(HEADERS + u64::from(slot) * LINE + STATUS)?;
             pass.failed += u32::from(status & 0xff != 0);
             pass.answered += 1;
-            self.offer(slot as u16, now)?;
+            self.offer(slot as u16, again)?;
             match self.line.next(index)? {
                 Some(more) => next = more,
                 None => break,
