@@ -1,8 +1,8 @@
 //! The daemon below a stock QEMU: a Debian guest that verifies what it wrote, is given a second
 //! disk with packed rings while it runs, and reboots; the same while the daemon is killed and
 //! started again, with rings of either kind; the same while others take over from it; the same
-//! while the guest goes to another QEMU; and the same where firmware boots it from a disk of the
-//! daemon's.
+//! while the guest goes to another QEMU; the same where firmware boots it from a disk of the
+//! daemon's; and a guest with two networks of the daemon's (`network`).
 //!
 //! Guarantees: each kill is of a daemon that has served requests since it was started, and that
 //! requests wait for: it is stopped first, until the guest says how many wait. Each that takes over
@@ -10,7 +10,10 @@
 //! goes does so while it says that some wait, and verifies at its new place.
 
 mod firmware;
+mod network;
+mod shared;
 
+use self::shared::{PATIENCE, chardev, pairs};
 use super::{
     alone::tail,
     names::named,
@@ -32,18 +35,10 @@ use exitless::{
     stream::Piece,
 };
 use std::{
-    collections::HashMap,
-    fs,
-    io::Write as _,
-    ops::ControlFlow,
-    os::unix::net::UnixStream,
-    path::{Path, PathBuf},
-    process::Command,
+    fs, io::Write as _, ops::ControlFlow, os::unix::net::UnixStream, path::Path, process::Command,
     time::Duration,
 };
 
-/// Two boots, and rounds of fio, on a slow machine.
-const PATIENCE: Duration = Duration::from_secs(300);
 /// A disk: what is verified, and a block for the guest.
 const BYTES: u64 = (16 << 20) + 4096;
 /// How often the daemon is killed, or upgraded; and how often in a long test.
@@ -92,6 +87,8 @@ enum Change {
     Migrated,
     /// It stays, and the guest is on a disk of it: booted by UEFI firmware, or QEMU's BIOS.
     Booted(Option<Suite>),
+    /// It is killed once while TCP goes from one of its networks to another one.
+    Networks,
 }
 
 impl Change {
@@ -101,11 +98,12 @@ impl Change {
             Change::Upgraded => "upgraded",
             Change::Migrated => "migrated",
             Change::Booted(_) => "booted",
+            Change::Networks => "killed",
         }
     }
 }
 
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 10] = [
     Kind::new("daemon/linux", Change::Killed, 0),
     Kind::new("daemon/killed", Change::Killed, CHANGES),
     Kind::new("daemon/killed-packed", Change::Killed, CHANGES).packed(),
@@ -113,6 +111,7 @@ const KINDS: [Kind; 9] = [
     Kind::new("daemon/often-killed-packed", Change::Killed, OFTEN).packed(),
     Kind::new("daemon/upgraded", Change::Upgraded, CHANGES),
     Kind::new("daemon/migrated", Change::Migrated, 1),
+    Kind::new("daemon/networks", Change::Networks, 1),
     Kind::new("daemon/boots-bios", Change::Booted(None), 0),
     Kind::new("daemon/boots-uefi", Change::Booted(Some(Suite::Trixie)), 0),
 ];
@@ -238,6 +237,9 @@ fn one(cx: &Context, kind: Kind, guest: &Path, program: &Path) -> Result<String>
     let folder = tempfile::tempdir().context("no directory for temporary files")?;
     let folder = folder.path();
     let Kind { change, changes, packed, .. } = kind;
+    if change == Change::Networks {
+        return network::run(cx, guest, program, folder);
+    }
     let _boot = match change {
         Change::Booted(_) => {
             let words = words("vdb", "vdc");
@@ -348,11 +350,6 @@ fn words(disk: &str, second: &str) -> String {
     format!("{LINUX} quiet no_timer_check exitless.workload=verify {disks}")
 }
 
-fn chardev(name: &str, folder: &Path) -> String {
-    let socket: PathBuf = folder.join(format!("{name}.sock"));
-    format!("socket,id={name},path={},reconnect-ms=100", socket.display())
-}
-
 /// What the monitor is told, so that the second disk comes.
 fn plug(folder: &Path) -> String {
     let chardev = chardev("second", folder);
@@ -388,10 +385,6 @@ fn judge(console: &str) -> Result<String> {
     expect(rebooted, "complaints", none)?;
     expect(rebooted, "served", &|served| served > 0)?;
     Ok(format!("{rounds} rounds of {ROUND} requests and one on a disk that came later, no error"))
-}
-
-fn pairs(line: &str) -> HashMap<&str, &str> {
-    line.split_whitespace().filter_map(|word| word.split_once('=')).collect()
 }
 
 #[cfg(test)]
