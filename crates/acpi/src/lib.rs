@@ -38,9 +38,3 @@ pub trait Physical {
     /// Reads `buf.len()` bytes at physical address `pa`; false if that isn't all readable memory.
     fn read(&self, pa: u64, buf: &mut [u8]) -> bool;
 }
-
-impl Physical for &dyn Physical {
-    fn read(&self, pa: u64, buf: &mut [u8]) -> bool {
-        (**self).read(pa, buf)
-    }
-}

@@ -1,7 +1,7 @@
 //! The DMAR: Intel's IOMMUs and the memory firmware reserved for devices (VT-d chapter 8).
 
-use super::table::Table;
-use crate::{Dmar, Error, PathStep, Physical, RemappingUnit, ReservedMemory, Scope, ScopeKind};
+use super::table::{Read, Table};
+use crate::{Dmar, Error, PathStep, RemappingUnit, ReservedMemory, Scope, ScopeKind};
 use alloc::vec::Vec;
 
 const STRUCTURES: u32 = 48;
@@ -11,7 +11,7 @@ const RMRR: u16 = 1;
 const RMRR_SCOPES: u32 = 24;
 const SCOPE_PATH: u32 = 6;
 
-pub fn parse<M: Physical>(table: &Table<'_, M>) -> Result<Dmar, Error> {
+pub fn parse(table: &Table<'_>) -> Read<Dmar> {
     let flags = table.u8(37)?;
     let interrupt_remapping = flags & 1 != 0;
     let mut dmar = Dmar {
@@ -44,18 +44,22 @@ pub fn parse<M: Physical>(table: &Table<'_, M>) -> Result<Dmar, Error> {
     Ok(dmar)
 }
 
-fn reserved<M: Physical>(entry: &Table<'_, M>) -> Result<ReservedMemory, Error> {
+fn reserved(entry: &Table<'_>) -> Read<ReservedMemory> {
     let (base, limit) = (entry.u64(8)?, entry.u64(16)?);
     if base > limit {
         let needed = "a base not above the limit";
-        return Err(Error::Inconsistent { table: "DMAR", offset: entry.offset(), needed });
+        return Err(entry.stop(Error::Inconsistent {
+            table: "DMAR",
+            offset: entry.offset(),
+            needed,
+        }));
     }
     let scopes = scopes(entry, RMRR_SCOPES)?;
     Ok(ReservedMemory { base, limit, segment: entry.u16(6)?, scopes })
 }
 
 /// The device scopes from `offset` to the end of `entry` (VT-d 8.3.1).
-fn scopes<M: Physical>(entry: &Table<'_, M>, mut offset: u32) -> Result<Vec<Scope>, Error> {
+fn scopes(entry: &Table<'_>, mut offset: u32) -> Read<Vec<Scope>> {
     let mut scopes = Vec::new();
     while offset < entry.length() {
         let length = u32::from(entry.part(offset, 2, 2)?.u8(1)?);
@@ -76,7 +80,7 @@ fn scopes<M: Physical>(entry: &Table<'_, M>, mut offset: u32) -> Result<Vec<Scop
             if step.device > 31 || step.function > 7 {
                 let needed = "a path of devices 0 to 31 and functions 0 to 7";
                 let offset = scope.offset();
-                return Err(Error::Inconsistent { table: "DMAR", offset, needed });
+                return Err(scope.stop(Error::Inconsistent { table: "DMAR", offset, needed }));
             }
             path.push(step);
             at += 2;

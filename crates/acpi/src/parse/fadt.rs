@@ -1,8 +1,8 @@
 //! The FADT: the PM timer and the reset register (ACPI 5.2.9). A timer that isn't at an I/O port,
 //! or where a PC has other things, is taken as not there: guests are given its port.
 
-use super::table::Table;
-use crate::{Error, Machine, Physical, PmTimer, Reset, ResetRegister};
+use super::table::{Read, Table};
+use crate::{Machine, PmTimer, Reset, ResetRegister};
 use core::ops::RangeInclusive;
 
 const PM_TMR_BLK: u32 = 76;
@@ -27,7 +27,7 @@ const PCI_CONFIG_PORTS: RangeInclusive<u16> = 0xCF5..=0xCFF;
 const TMR_VAL_EXT: u32 = 1 << 8;
 const RESET_REG_SUP: u32 = 1 << 10;
 
-pub fn parse<M: Physical>(table: &Table<'_, M>, machine: &mut Machine) -> Result<(), Error> {
+pub fn parse(table: &Table<'_>, machine: &mut Machine) -> Read<()> {
     let flags = table.u32(FLAGS)?;
     let port = match io_port(table, X_PM_TMR_BLK)? {
         Some(port) => Some(port),
@@ -45,7 +45,7 @@ pub fn parse<M: Physical>(table: &Table<'_, M>, machine: &mut Machine) -> Result
 }
 
 /// The register to write to for a reset; none if it lies where no such register can.
-fn reset_register<M: Physical>(table: &Table<'_, M>) -> Result<Option<ResetRegister>, Error> {
+fn reset_register(table: &Table<'_>) -> Read<Option<ResetRegister>> {
     let Some((space, address)) = generic(table, RESET_REG)? else { return Ok(None) };
     Ok(match space {
         MEMORY if address != 0 => Some(ResetRegister::Memory(address)),
@@ -64,7 +64,7 @@ fn config(address: u64) -> Option<ResetRegister> {
 }
 
 /// Space and address of a generic address; none if the table ends before it, as older ones do.
-fn generic<M: Physical>(table: &Table<'_, M>, at: u32) -> Result<Option<(u8, u64)>, Error> {
+fn generic(table: &Table<'_>, at: u32) -> Read<Option<(u8, u64)>> {
     if table.length() < at + GAS {
         return Ok(None);
     }
@@ -72,7 +72,7 @@ fn generic<M: Physical>(table: &Table<'_, M>, at: u32) -> Result<Option<(u8, u64
 }
 
 /// The port that a generic address names.
-fn io_port<M: Physical>(table: &Table<'_, M>, at: u32) -> Result<Option<u16>, Error> {
+fn io_port(table: &Table<'_>, at: u32) -> Read<Option<u16>> {
     let io = generic(table, at)?.filter(|(space, _)| *space == IO);
     Ok(io.and_then(|(_, address)| nonzero_port(address)))
 }

@@ -3,11 +3,11 @@
 //! An entry of a type that isn't known is skipped by the length that its type says. What can't be
 //! skipped, or would leave it open which devices are meant, is refused.
 
-use super::table::Table;
+use super::table::{Read, Stop, Table};
 use crate::ivrs::ALL_IDS;
 use crate::{
     DeviceEntry, Error, HardwareDefinition, HardwareSettings, Ivrs, MemoryAccess, MemoryDefinition,
-    Passing, Physical, SpecialDevice, SpecialKind,
+    Passing, SpecialDevice, SpecialKind,
 };
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -44,7 +44,7 @@ const NAMESPACE_HEAD: u32 = 22;
 
 const EVERY_END: &str = "an end for every range, and nothing between";
 
-pub fn parse<M: Physical>(table: &Table<'_, M>) -> Result<Ivrs, Error> {
+pub fn parse(table: &Table<'_>) -> Read<Ivrs> {
     let mut units: Vec<(u8, HardwareDefinition)> = Vec::new();
     let mut memory = Vec::new();
     let mut entries = 0;
@@ -58,10 +58,9 @@ pub fn parse<M: Physical>(table: &Table<'_, M>) -> Result<Ivrs, Error> {
             let unit = hardware(&block, first, attributes)?;
             entries += unit.devices.len() + unit.special.len();
             if entries > MAX_ENTRIES {
-                let (table, what, most) = ("IVRS", "device entries", MAX_ENTRIES);
-                return Err(Error::TooMany { table, what, most });
+                return Err(block.stop(too_many("device entries", MAX_ENTRIES)));
             }
-            add(&mut units, kind, unit, offset)?;
+            add(table, &mut units, kind, unit, offset)?;
         } else if let MEMORY_ALL..=MEMORY_RANGE = kind {
             memory.push(reserved(&block, kind)?);
         }
@@ -72,51 +71,54 @@ pub fn parse<M: Physical>(table: &Table<'_, M>) -> Result<Ivrs, Error> {
         hardware[..i].iter().any(|other| other.base == unit.base)
     };
     if hardware.iter().enumerate().any(shared) {
-        return Err(inconsistent(0, "a register base of its own for each unit"));
+        return Err(inconsistent(table, 0, "a register base of its own for each unit"));
     }
     Ok(Ivrs { hardware, memory })
 }
 
-fn inconsistent(offset: u32, needed: &'static str) -> Error {
-    Error::Inconsistent { table: "IVRS", offset, needed }
+fn too_many(what: &'static str, most: usize) -> Error {
+    Error::TooMany { table: "IVRS", what, most }
+}
+
+fn inconsistent(of: &Table<'_>, offset: u32, needed: &'static str) -> Stop {
+    of.stop(Error::Inconsistent { table: "IVRS", offset, needed })
 }
 
 /// Of several blocks of one unit the newest type counts (5.2.2).
 fn add(
+    table: &Table<'_>,
     units: &mut Vec<(u8, HardwareDefinition)>,
     kind: u8,
     unit: HardwareDefinition,
     offset: u32,
-) -> Result<(), Error> {
+) -> Read<()> {
     let same = |(_, known): &(u8, HardwareDefinition)| {
         (known.segment, known.function) == (unit.segment, unit.function)
     };
     let Some(place) = units.iter().position(same) else {
         if units.len() == MAX_UNITS {
-            return Err(Error::TooMany { table: "IVRS", what: "IOMMUs", most: MAX_UNITS });
+            return Err(table.stop(too_many("IOMMUs", MAX_UNITS)));
         }
         units.push((kind, unit));
         return Ok(());
     };
     match units[place].0.cmp(&kind) {
         Ordering::Less => units[place] = (kind, unit),
-        Ordering::Equal => return Err(inconsistent(offset, "one block of a type for each unit")),
+        Ordering::Equal => {
+            return Err(inconsistent(table, offset, "one block of a type for each unit"));
+        }
         Ordering::Greater => {}
     }
     Ok(())
 }
 
 /// An IVHD block, whose device entries begin at `first`, and whose attributes are there.
-fn hardware<M: Physical>(
-    block: &Table<'_, M>,
-    first: u32,
-    attributes: Option<u32>,
-) -> Result<HardwareDefinition, Error> {
+fn hardware(block: &Table<'_>, first: u32, attributes: Option<u32>) -> Read<HardwareDefinition> {
     let base = block.u64(8)?;
     if base == 0 || !base.is_multiple_of(REGISTERS) || base.checked_add(REGISTERS).is_none() {
         let needed =
             "a register base above 0 that is a multiple of 16 KiB and leaves room for them";
-        return Err(inconsistent(block.offset(), needed));
+        return Err(inconsistent(block, block.offset(), needed));
     }
     // Too short for its own fields, it isn't a block without devices.
     block.part(0, first, first)?;
@@ -142,13 +144,13 @@ fn hardware<M: Physical>(
             (Meaning::End(last), Some(begun)) => unit.devices.push(close(begun, last, &entry)?),
             (Meaning::Special(device), None) => unit.special.push(device),
             (Meaning::End(_), None) | (_, Some(_)) => {
-                return Err(inconsistent(entry.offset(), EVERY_END));
+                return Err(inconsistent(&entry, entry.offset(), EVERY_END));
             }
         }
         at = at.saturating_add(entry.length());
     }
     if open.is_some() {
-        return Err(inconsistent(block.offset(), EVERY_END));
+        return Err(inconsistent(block, block.offset(), EVERY_END));
     }
     Ok(unit)
 }
@@ -174,7 +176,7 @@ enum Meaning {
     Special(SpecialDevice),
 }
 
-fn meaning<M: Physical>(entry: &Table<'_, M>) -> Result<Meaning, Error> {
+fn meaning(entry: &Table<'_>) -> Read<Meaning> {
     let (id, passing) = (entry.u16(1)?, Passing(entry.u8(3)?));
     let one = |alias| DeviceEntry { ids: id..=id, alias, passing };
     Ok(match entry.u8(0)? {
@@ -202,20 +204,20 @@ fn meaning<M: Physical>(entry: &Table<'_, M>) -> Result<Meaning, Error> {
 }
 
 /// The range that ends with the device `last`.
-fn close<M: Physical>(
-    begun: DeviceEntry,
-    last: u16,
-    end: &Table<'_, M>,
-) -> Result<DeviceEntry, Error> {
+fn close(begun: DeviceEntry, last: u16, end: &Table<'_>) -> Read<DeviceEntry> {
     let first = *begun.ids.start();
     if first > last {
-        return Err(inconsistent(end.offset(), "an end of the range not before its beginning"));
+        return Err(inconsistent(
+            end,
+            end.offset(),
+            "an end of the range not before its beginning",
+        ));
     }
     Ok(DeviceEntry { ids: first..=last, ..begun })
 }
 
 /// The device entry at `at`, in the length that its type says (5.2.2.1, table of types).
-fn entry<'a, M: Physical>(block: &Table<'a, M>, at: u32) -> Result<Table<'a, M>, Error> {
+fn entry<'a>(block: &Table<'a>, at: u32) -> Read<Table<'a>> {
     let length = match block.part(at, 1, 1)?.u8(0)? {
         0..=63 => 4,
         64..=127 => 8,
@@ -227,21 +229,21 @@ fn entry<'a, M: Physical>(block: &Table<'a, M>, at: u32) -> Result<Table<'a, M>,
         }
         241..=255 => {
             let needed = "a type of device entry whose length is known (0 to 240)";
-            return Err(inconsistent(block.offset().saturating_add(at), needed));
+            return Err(inconsistent(block, block.offset().saturating_add(at), needed));
         }
     };
     block.part(at, length, length)
 }
 
 /// An IVMD block.
-fn reserved<M: Physical>(block: &Table<'_, M>, kind: u8) -> Result<MemoryDefinition, Error> {
+fn reserved(block: &Table<'_>, kind: u8) -> Read<MemoryDefinition> {
     const FLAG_READ: u8 = 1 << 1;
     const FLAG_WRITE: u8 = 1 << 2;
     const FLAG_EXCLUSION: u8 = 1 << 3;
     let (base, length) = (block.u64(16)?, block.u64(24)?);
     let Some(limit) = length.checked_sub(1).and_then(|more| base.checked_add(more)) else {
         let needed = "a length of memory above 0 and an end below 2^64";
-        return Err(inconsistent(block.offset(), needed));
+        return Err(inconsistent(block, block.offset(), needed));
     };
     let id = block.u16(4)?;
     let devices = match kind {
@@ -250,7 +252,7 @@ fn reserved<M: Physical>(block: &Table<'_, M>, kind: u8) -> Result<MemoryDefinit
         _ => ALL_IDS,
     };
     if devices.is_empty() {
-        return Err(inconsistent(block.offset(), "a last device not before the first"));
+        return Err(inconsistent(block, block.offset(), "a last device not before the first"));
     }
     let flags = block.u8(1)?;
     let access = match flags & FLAG_EXCLUSION {

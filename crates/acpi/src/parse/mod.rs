@@ -18,7 +18,7 @@ mod tests;
 
 use crate::{Ecam, Error, MAX_ECAMS, Machine, Physical};
 pub use root::{RootPointer, find_rsdp, places};
-use table::Table;
+use table::{Read, Source, Table};
 
 /// Reads the machine's description, beginning at the root pointer (an address, or a copy of it).
 // Not generic: it is built once, with this crate, which is built for size.
@@ -27,47 +27,50 @@ pub fn probe(mem: &dyn Physical, rsdp: impl Into<RootPointer>) -> Result<Machine
 }
 
 fn probe_from(mem: &dyn Physical, rsdp: &RootPointer) -> Result<Machine, Error> {
-    let mem = &mem;
+    let source = &Source::new(mem);
     let mut machine = Machine::default();
     let mut seen = Seen::default();
-    root::root_table(mem, rsdp)?.for_each_table(|signature, address| {
+    let root = root::root_table(source, rsdp)?;
+    let read = root.for_each_table(&mut |signature, address| {
+        let open = |name| Table::open(source, name, signature, address);
         match &signature {
             b"APIC" if !seen.madt => {
                 seen.madt = true;
-                madt::parse(&Table::open(mem, "MADT", signature, address)?, &mut machine)?;
+                madt::parse(&open("MADT")?, &mut machine)?;
             }
             b"FACP" if !seen.fadt => {
                 seen.fadt = true;
-                fadt::parse(&Table::open(mem, "FADT", signature, address)?, &mut machine)?;
+                fadt::parse(&open("FADT")?, &mut machine)?;
             }
             b"MCFG" if !seen.mcfg => {
                 seen.mcfg = true;
-                mcfg(&Table::open(mem, "MCFG", signature, address)?, &mut machine)?;
+                mcfg(&open("MCFG")?, &mut machine)?;
             }
             b"DMAR" if machine.dmar.is_none() => {
-                machine.dmar = Some(dmar::parse(&Table::open(mem, "DMAR", signature, address)?)?);
+                machine.dmar = Some(dmar::parse(&open("DMAR")?)?);
             }
             b"SPCR" if !seen.spcr => {
                 seen.spcr = true;
-                let table = Table::open(mem, "SPCR", signature, address);
-                machine.console = table.and_then(|table| spcr::parse(&table)).transpose();
+                let console = open("SPCR").and_then(|table| spcr::parse(&table));
+                machine.console = source.outcome(console).transpose();
             }
             b"SRAT" if machine.affinity.is_none() => {
-                let table = Table::open(mem, "SRAT", signature, address);
-                machine.affinity = Some(table.and_then(|table| srat::parse(&table)));
+                let affinity = open("SRAT").and_then(|table| srat::parse(&table));
+                machine.affinity = Some(source.outcome(affinity));
             }
             b"WDAT" if !seen.wdat => {
                 seen.wdat = true;
-                let table = Table::open(mem, "WDAT", signature, address);
-                machine.watchdog = table.and_then(|table| wdat::parse(&table)).transpose();
+                let watchdog = open("WDAT").and_then(|table| wdat::parse(&table));
+                machine.watchdog = source.outcome(watchdog).transpose();
             }
             b"IVRS" if machine.ivrs.is_none() => {
-                machine.ivrs = Some(ivrs::parse(&Table::open(mem, "IVRS", signature, address)?)?);
+                machine.ivrs = Some(ivrs::parse(&open("IVRS")?)?);
             }
             _ => {}
         }
         Ok(())
-    })?;
+    });
+    source.outcome(read)?;
     if !seen.madt {
         return Err(Error::Missing { table: "MADT", purpose: "the processors" });
     }
@@ -85,7 +88,7 @@ struct Seen {
 
 /// The windows of configuration space (PCI Firmware 3.3, 4.1.2). Two that give one function twice
 /// would let two VMs have it.
-fn mcfg<M: Physical>(table: &Table<'_, M>, machine: &mut Machine) -> Result<(), Error> {
+fn mcfg(table: &Table<'_>, machine: &mut Machine) -> Read<()> {
     const ENTRIES: u32 = 44;
     const ENTRY: u32 = 16;
     let mut next = ENTRIES;
@@ -102,7 +105,8 @@ fn mcfg<M: Physical>(table: &Table<'_, M>, machine: &mut Machine) -> Result<(), 
         if machine.ecams.contains(&ecam) {
             continue;
         }
-        let inconsistent = |needed| Error::Inconsistent { table: "MCFG", offset, needed };
+        let inconsistent =
+            |needed| table.stop(Error::Inconsistent { table: "MCFG", offset, needed });
         let end = (u64::from(ecam.bus_end) + 1) << 20;
         if ecam.bus_start > ecam.bus_end || ecam.base.checked_add(end).is_none() {
             return Err(inconsistent("a first bus not above the last and an end below 2^64"));
@@ -111,7 +115,7 @@ fn mcfg<M: Physical>(table: &Table<'_, M>, machine: &mut Machine) -> Result<(), 
             return Err(inconsistent("buses and memory that no other entry has"));
         }
         let full = Error::TooMany { table: "MCFG", what: "windows", most: MAX_ECAMS };
-        machine.ecams.try_push(ecam).map_err(|_| full)?;
+        machine.ecams.try_push(ecam).map_err(|_| table.stop(full))?;
     }
     Ok(())
 }

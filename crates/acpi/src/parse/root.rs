@@ -1,7 +1,7 @@
 //! The root pointer (RSDP), and the table of tables (RSDT or XSDT) it leads to (ACPI 5.2.5 to
 //! 5.2.8).
 
-use super::table::{HEADER, MAX_LENGTH, Table, read, sum};
+use super::table::{HEADER, MAX_LENGTH, Read, Source, Table};
 use crate::{Error, Physical};
 use core::ops::Range;
 
@@ -42,9 +42,9 @@ impl From<u64> for RootPointer {
 }
 
 /// The memory that the root pointer is read from: nothing but a copy, if there is one.
-struct Place<'a, M>(&'a M, &'a RootPointer);
+struct Place<'a>(&'a dyn Physical, &'a RootPointer);
 
-impl<M: Physical> Physical for Place<'_, M> {
+impl Physical for Place<'_> {
     fn read(&self, pa: u64, buf: &mut [u8]) -> bool {
         let RootPointer::Copy { at, bytes, length } = self.1 else { return self.0.read(pa, buf) };
         let start = pa.checked_sub(*at).and_then(|offset| usize::try_from(offset).ok());
@@ -57,43 +57,41 @@ impl<M: Physical> Physical for Place<'_, M> {
 /// Looks for the root pointer where a BIOS puts it: the first KiB of the EBDA, then E0000h-FFFFFh,
 /// on 16-byte boundaries (ACPI 5.2.5.1).
 pub fn find_rsdp(mem: &dyn Physical) -> Result<u64, Error> {
-    let mem = &mem;
     let mut segment = [0; 2];
     let ebda = match mem.read(0x40E, &mut segment) {
         true => u64::from(u16::from_le_bytes(segment)) << 4,
         false => 0,
     };
+    let source = Source::new(mem);
     // No EBDA lies in the first KiB (interrupt vectors) or the BIOS data area above it.
     let ebda_end = if ebda < 0x500 { ebda } else { ebda + 0x400 };
     (ebda..ebda_end)
         .step_by(16)
         .chain((0xE_0000..0x10_0000).step_by(16))
-        .find(|&address| check_v1(mem, address).is_ok())
+        .find(|&address| check_v1(&source, address).is_ok())
         .ok_or(Error::NoRsdp)
 }
 
 /// The table of tables (RSDT or XSDT).
-pub struct Root<'a, M> {
-    mem: &'a M,
-    table: Table<'a, M>,
+pub struct Root<'a> {
+    source: &'a Source<'a>,
+    table: Table<'a>,
     entry_size: u32,
     /// Bytes of the root pointer.
     pointer: u32,
 }
 
-impl<M: Physical> Root<'_, M> {
+impl Root<'_> {
     /// Calls `f` with signature and address of each table that is listed.
     #[cold]
-    pub fn for_each_table(
-        &self,
-        mut f: impl FnMut([u8; 4], u64) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    pub fn for_each_table(&self, f: &mut dyn FnMut([u8; 4], u64) -> Read<()>) -> Read<()> {
         let name = if self.entry_size == 8 { "XSDT" } else { "RSDT" };
         let mut offset = HEADER;
         let mut count = 0;
         while offset < self.table.length() {
             if count == MAX_TABLES {
-                return Err(Error::TooMany { table: name, what: "tables", most: MAX_TABLES });
+                let (table, what, most) = (name, "tables", MAX_TABLES);
+                return Err(self.source.stop(Error::TooMany { table, what, most }));
             }
             count += 1;
             let address = match self.entry_size {
@@ -105,7 +103,7 @@ impl<M: Physical> Root<'_, M> {
                 continue; // Some firmware leaves holes.
             }
             let mut signature = [0; 4];
-            read(self.mem, "table listed in the root table", address, 0, &mut signature)?;
+            self.source.read("table listed in the root table", address, 0, &mut signature)?;
             f(signature, address)?;
         }
         Ok(())
@@ -131,67 +129,87 @@ fn places_from(
     rsdp: RootPointer,
     keep: &mut dyn FnMut(Range<u64>),
 ) -> Result<(), Error> {
-    let mem = &mem;
-    let root = root_table(mem, &rsdp)?;
+    let source = &Source::new(mem);
     let from = |address: u64, length: u32| address..address.saturating_add(length.into());
+    let root = root_table(source, &rsdp)?;
     if let RootPointer::At(address) = rsdp {
         keep(from(address, root.pointer));
     }
     keep(from(root.table.address(), root.table.length()));
-    root.for_each_table(|_, address| {
+    let read = root.for_each_table(&mut |_, address| {
         // One whose length isn't believed is looked at no further than its header.
         let mut length = [0; 4];
-        let readable = read(mem, "header", address, 4, &mut length).is_ok();
+        let readable = source.read("header", address, 4, &mut length).is_ok();
         let length = if readable { u32::from_le_bytes(length) } else { HEADER };
         keep(from(address, if length > MAX_LENGTH { HEADER } else { length.max(HEADER) }));
         Ok(())
-    })
+    });
+    source.outcome(read)
 }
 
 /// The table of tables, whose sum and whose pointer's are right.
-pub fn root_table<'a, M: Physical>(mem: &'a M, rsdp: &RootPointer) -> Result<Root<'a, M>, Error> {
-    let place = &Place(mem, rsdp);
-    let (RootPointer::At(rsdp) | RootPointer::Copy { at: rsdp, .. }) = *rsdp;
-    check_v1(place, rsdp)?;
-    let mut v1 = [0; RSDP_V1 as usize];
-    read(place, "RSDP", rsdp, 0, &mut v1)?;
-    let revision = v1[15];
-    let mut pointer = RSDP_V1;
-    if revision >= 2 {
-        let mut v2 = [0; 12];
-        read(place, "RSDP", rsdp, u64::from(RSDP_V1), &mut v2)?;
-        let [l0, l1, l2, l3, xsdt @ ..] = v2;
-        let length = u32::from_le_bytes([l0, l1, l2, l3]);
-        if !(RSDP_V2..=MAX_LENGTH).contains(&length) {
-            let (found, least, most) = (length, RSDP_V2, MAX_LENGTH);
-            return Err(Error::Length { table: "RSDP", address: rsdp, found, least, most });
-        }
-        check_sum(place, rsdp, length)?;
-        pointer = length;
-        let xsdt = u64::from_le_bytes(xsdt);
-        if xsdt != 0 {
-            let table = Table::open(mem, "XSDT", *b"XSDT", xsdt)?;
-            return Ok(Root { mem, table, entry_size: 8, pointer });
-        }
-    }
-    let rsdt = u32::from_le_bytes([v1[16], v1[17], v1[18], v1[19]]);
-    let table = Table::open(mem, "RSDT", *b"RSDT", u64::from(rsdt))?;
-    Ok(Root { mem, table, entry_size: 4, pointer })
+pub fn root_table<'a>(source: &'a Source<'a>, rsdp: &RootPointer) -> Result<Root<'a>, Error> {
+    let (RootPointer::At(at) | RootPointer::Copy { at, .. }) = *rsdp;
+    let place = Place(source.memory(), rsdp);
+    let place = Source::new(&place);
+    let found = place.outcome(read_pointer(&place, at))?;
+    let table = match found.entry_size {
+        8 => Table::open(source, "XSDT", *b"XSDT", found.root),
+        _ => Table::open(source, "RSDT", *b"RSDT", found.root),
+    };
+    let table = source.outcome(table)?;
+    Ok(Root { source, table, entry_size: found.entry_size, pointer: found.length })
 }
 
-fn check_v1(mem: &impl Physical, address: u64) -> Result<(), Error> {
+/// What a root pointer says.
+struct Pointer {
+    /// Its own.
+    length: u32,
+    /// Where the table of tables is.
+    root: u64,
+    /// Bytes of an entry there: 8 in an XSDT, 4 in an RSDT.
+    entry_size: u32,
+}
+
+fn read_pointer(place: &Source, at: u64) -> Read<Pointer> {
+    check_v1(place, at)?;
+    let mut v1 = [0; RSDP_V1 as usize];
+    place.read("RSDP", at, 0, &mut v1)?;
+    let rsdt = u32::from_le_bytes([v1[16], v1[17], v1[18], v1[19]]);
+    let old = Pointer { length: RSDP_V1, root: u64::from(rsdt), entry_size: 4 };
+    let revision = v1[15];
+    if revision < 2 {
+        return Ok(old);
+    }
+    let mut v2 = [0; 12];
+    place.read("RSDP", at, u64::from(RSDP_V1), &mut v2)?;
+    let [l0, l1, l2, l3, xsdt @ ..] = v2;
+    let length = u32::from_le_bytes([l0, l1, l2, l3]);
+    if !(RSDP_V2..=MAX_LENGTH).contains(&length) {
+        let (found, least, most) = (length, RSDP_V2, MAX_LENGTH);
+        return Err(place.stop(Error::Length { table: "RSDP", address: at, found, least, most }));
+    }
+    check_sum(place, at, length)?;
+    Ok(match u64::from_le_bytes(xsdt) {
+        0 => Pointer { length, ..old },
+        root => Pointer { length, root, entry_size: 8 },
+    })
+}
+
+fn check_v1(place: &Source, address: u64) -> Read<()> {
     let mut signature = [0; 8];
-    read(mem, "RSDP", address, 0, &mut signature)?;
+    place.read("RSDP", address, 0, &mut signature)?;
     if signature != *b"RSD PTR " {
         let [a, b, c, d, ..] = signature;
-        return Err(Error::Signature { table: "RSDP", address, found: [a, b, c, d] });
+        let found = [a, b, c, d];
+        return Err(place.stop(Error::Signature { table: "RSDP", address, found }));
     }
-    check_sum(mem, address, RSDP_V1)
+    check_sum(place, address, RSDP_V1)
 }
 
-fn check_sum(mem: &impl Physical, address: u64, length: u32) -> Result<(), Error> {
-    match sum(mem, "RSDP", address, length)? {
+fn check_sum(place: &Source, address: u64, length: u32) -> Read<()> {
+    match place.sum("RSDP", address, length)? {
         0 => Ok(()),
-        sum => Err(Error::Checksum { table: "RSDP", address, length, sum }),
+        sum => Err(place.stop(Error::Checksum { table: "RSDP", address, length, sum })),
     }
 }

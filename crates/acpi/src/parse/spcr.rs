@@ -1,8 +1,8 @@
 //! The SPCR: the serial port that the firmware's own console is on (Microsoft's Serial Port Console
 //! Redirection table, revisions 1 to 4). A port that isn't a 16550 is taken as not there.
 
-use super::table::Table;
-use crate::{Error, Physical, SerialFunction, SerialPort, SerialRegisters};
+use super::table::{Read, Table};
+use crate::{Error, SerialFunction, SerialPort, SerialRegisters};
 
 const INTERFACE: u32 = 36;
 const BASE: u32 = 40;
@@ -21,7 +21,7 @@ const INTERFACES: [u8; 3] = [0x00, 0x01, 0x12];
 /// Registers of a 16550.
 const REGISTERS: u64 = 8;
 
-pub fn parse<M: Physical>(table: &Table<'_, M>) -> Result<Option<SerialPort>, Error> {
+pub fn parse(table: &Table<'_>) -> Read<Option<SerialPort>> {
     let revision = table.u8(8)?;
     if !INTERFACES.contains(&table.u8(INTERFACE)?) {
         return Ok(None);
@@ -44,13 +44,14 @@ pub fn parse<M: Physical>(table: &Table<'_, M>) -> Result<Option<SerialPort>, Er
 }
 
 /// Where the registers are (ACPI 5.2.3.2); nowhere if firmware has switched its console off.
-fn registers<M: Physical>(table: &Table<'_, M>) -> Result<Option<SerialRegisters>, Error> {
+fn registers(table: &Table<'_>) -> Read<Option<SerialRegisters>> {
     let (space, bits, access) = (table.u8(BASE)?, table.u8(BASE + 1)?, table.u8(BASE + 3)?);
     let address = table.u64(BASE + 4)?;
     // Undefined, or a byte.
     let width = if access < 2 { 1 } else { 1u8.checked_shl(u32::from(access) - 1).unwrap_or(0) };
     let stride = (bits / 8).max(width);
-    let wrong = |needed| Err(Error::Inconsistent { table: "SPCR", offset: BASE, needed });
+    let wrong =
+        |needed| Err(table.stop(Error::Inconsistent { table: "SPCR", offset: BASE, needed }));
     match space {
         _ if address == 0 => Ok(None),
         1 => match u16::try_from(address) {
@@ -72,18 +73,18 @@ fn registers<M: Physical>(table: &Table<'_, M>) -> Result<Option<SerialRegisters
 }
 
 /// The PCI function that it is, if it is one.
-fn function<M: Physical>(table: &Table<'_, M>) -> Result<Option<SerialFunction>, Error> {
+fn function(table: &Table<'_>) -> Read<Option<SerialFunction>> {
     let ids = (table.u16(PCI_DEVICE)?, table.u16(PCI_VENDOR)?);
     let (bus, device, function) =
         (table.u8(PCI_BUS)?, table.u8(PCI_BUS + 1)?, table.u8(PCI_BUS + 2)?);
     let segment = table.u8(PCI_SEGMENT)?;
     match ids {
         (0xFFFF, _) | (_, 0xFFFF) | (0, 0) => Ok(None),
-        _ if device > 31 || function > 7 => Err(Error::Inconsistent {
+        _ if device > 31 || function > 7 => Err(table.stop(Error::Inconsistent {
             table: "SPCR",
             offset: PCI_BUS,
             needed: "a device below 32 and a function below 8",
-        }),
+        })),
         _ => Ok(Some(SerialFunction { segment, bus, device, function })),
     }
 }

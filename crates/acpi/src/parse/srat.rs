@@ -1,8 +1,8 @@
 //! The SRAT: which processors and which memory are near each other (ACPI 5.2.16). What isn't
 //! enabled, or of another kind, is left out.
 
-use super::table::Table;
-use crate::{Affinity, Error, NearMemory, Physical};
+use super::table::{Read, Table};
+use crate::{Affinity, Error, NearMemory};
 
 const STRUCTURES: u32 = 48;
 const LOCAL_APIC: u8 = 0;
@@ -12,7 +12,7 @@ const FLAG_ENABLED: u32 = 1;
 /// The most structures of a kind that are kept: more than any machine has.
 const MOST: usize = 4096;
 
-pub fn parse<M: Physical>(table: &Table<'_, M>) -> Result<Affinity, Error> {
+pub fn parse(table: &Table<'_>) -> Read<Affinity> {
     let mut found = Affinity::default();
     let mut offset = STRUCTURES;
     while offset < table.length() {
@@ -36,14 +36,17 @@ pub fn parse<M: Physical>(table: &Table<'_, M>) -> Result<Affinity, Error> {
             }
             _ => {}
         }
-        let table = "SRAT";
         if found.cores.len() > MOST {
-            return Err(Error::TooMany { table, what: "processors", most: MOST });
+            return Err(table.stop(too_many("processors")));
         }
         if found.memory.len() > MOST {
-            return Err(Error::TooMany { table, what: "ranges of memory", most: MOST });
+            return Err(table.stop(too_many("ranges of memory")));
         }
         offset = offset.saturating_add(length);
     }
     Ok(found)
+}
+
+fn too_many(what: &'static str) -> Error {
+    Error::TooMany { table: "SRAT", what, most: MOST }
 }

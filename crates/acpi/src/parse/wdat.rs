@@ -1,8 +1,8 @@
 //! The WDAT: a watchdog, by the instructions that its actions are made of (Microsoft's Hardware
 //! Watchdog Timers Design Specification). One that firmware has switched off is taken as not there.
 
-use super::table::Table;
-use crate::{Error, Instruction, Operation, Physical, Place, Watchdog, WatchdogRegister};
+use super::table::{Read, Table};
+use crate::{Error, Instruction, Operation, Place, Watchdog, WatchdogRegister};
 use alloc::vec::Vec;
 
 const PERIOD: u32 = 48;
@@ -24,7 +24,7 @@ const READ_COUNTDOWN: u8 = 1;
 const WRITE_VALUE: u8 = 2;
 const PRESERVE: u8 = 1 << 7;
 
-pub fn parse<M: Physical>(table: &Table<'_, M>) -> Result<Option<Watchdog>, Error> {
+pub fn parse(table: &Table<'_>) -> Read<Option<Watchdog>> {
     let name = "WDAT";
     if table.u8(FLAGS)? & ENABLED == 0 {
         return Ok(None);
@@ -33,11 +33,11 @@ pub fn parse<M: Physical>(table: &Table<'_, M>) -> Result<Option<Watchdog>, Erro
         (table.u32(PERIOD)?, table.u32(LEAST_COUNT)?, table.u32(MOST_COUNT)?);
     if period_ms == 0 || least_count > most_count {
         let needed = "a period of a millisecond at least and a least count not above the most";
-        return Err(Error::Inconsistent { table: name, offset: PERIOD, needed });
+        return Err(table.stop(Error::Inconsistent { table: name, offset: PERIOD, needed }));
     }
     let count = table.u32(COUNT)?;
     if count as usize > MOST {
-        return Err(Error::TooMany { table: name, what: "instructions", most: MOST });
+        return Err(table.stop(Error::TooMany { table: name, what: "instructions", most: MOST }));
     }
     let read = |i| {
         let offset = INSTRUCTIONS + i * INSTRUCTION;
@@ -47,7 +47,7 @@ pub fn parse<M: Physical>(table: &Table<'_, M>) -> Result<Option<Watchdog>, Erro
     Ok(Some(Watchdog { period_ms, least_count, most_count, instructions }))
 }
 
-fn instruction<M: Physical>(entry: &Table<'_, M>) -> Result<Instruction, Error> {
+fn instruction(entry: &Table<'_>) -> Read<Instruction> {
     let (kind, register) = (entry.u8(1)?, register(entry)?);
     let preserve = kind & PRESERVE != 0;
     let operation = match kind & !PRESERVE {
@@ -65,7 +65,7 @@ fn instruction<M: Physical>(entry: &Table<'_, M>) -> Result<Instruction, Error> 
 }
 
 /// The register of an instruction (ACPI 5.2.3.2); none if it is of another space, or can't be one.
-fn register<M: Physical>(entry: &Table<'_, M>) -> Result<Option<WatchdogRegister>, Error> {
+fn register(entry: &Table<'_>) -> Read<Option<WatchdogRegister>> {
     let (space, bits, shift, access) = (entry.u8(4)?, entry.u8(5)?, entry.u8(6)?, entry.u8(7)?);
     let address = entry.u64(8)?;
     let width = match (access, bits) {
