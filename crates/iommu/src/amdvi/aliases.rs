@@ -4,9 +4,9 @@
 //! so are one group: the unit can't tell some of its devices from others, so a group has one table
 //! of interrupts.
 
+use super::by_id::ById;
 use crate::{Alias, Bdf};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// What firmware says.
@@ -15,7 +15,7 @@ pub struct Aliases {
     /// Device and requester, by device; neither the same id twice nor a pair twice.
     pairs: Box<[(u16, u16)]>,
     /// From each id but a group's lowest to a lower one of its group.
-    lower: BTreeMap<u16, u16>,
+    lower: ById<u16>,
 }
 
 impl Aliases {
@@ -25,7 +25,7 @@ impl Aliases {
         let mut pairs: Vec<_> = pairs.collect();
         sort::by_key(&mut pairs, |pair| *pair);
         pairs.dedup();
-        let mut lower = BTreeMap::new();
+        let mut lower = ById::default();
         for (device, requester) in &pairs {
             let (a, b) = (lowest(&lower, *device), lowest(&lower, *requester));
             if a != b {
@@ -62,9 +62,9 @@ impl Aliases {
     }
 }
 
-fn lowest(lower: &BTreeMap<u16, u16>, mut id: u16) -> u16 {
+fn lowest(lower: &ById<u16>, mut id: u16) -> u16 {
     // Each step goes to a lower id, so this ends.
-    while let Some(next) = lower.get(&id) {
+    while let Some(next) = lower.get(id) {
         id = *next;
     }
     id

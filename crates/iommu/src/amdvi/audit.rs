@@ -1,6 +1,7 @@
 //! The look from outside at this unit's tables: see [`crate::audit`], which says what holds.
 
 use super::aliases::Aliases;
+use super::by_id::ById;
 use super::control::confines;
 use super::device::{self, DEVICES, DeviceTable};
 use super::interrupt::{self, ENTRIES};
@@ -10,7 +11,6 @@ use crate::audit::{Cursor, Entry, Finding};
 use crate::entries;
 use crate::{Bdf, Domain, InterruptRoute, Memory, Registers, Remapping};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 
 /// Where the tables are.
 #[derive(Debug)]
@@ -22,14 +22,13 @@ pub struct Outline {
     /// Interrupt tables, and the owner of each entry.
     tables: Box<[(u64, Box<[Bdf]>)]>,
     /// By requester id, where its interrupt table is.
-    leads: BTreeMap<u16, u64>,
+    leads: ById<u64>,
 }
 
 impl<R: Registers, M: Memory> Unit<R, M> {
     /// Its outline.
     pub fn outline(&self) -> Outline {
-        // One by one: to be collected they would be sorted, by code of its own.
-        let mut leads = BTreeMap::new();
+        let mut leads = ById::default();
         self.interrupts.leads().for_each(|(id, table)| {
             leads.insert(id, table);
         });
@@ -124,7 +123,7 @@ impl Outline {
         let mut pair = |at: u64| (mem.read64(at), mem.read64(at + 8));
         let (dma, interrupts) = (pair(self.devices.low(id)), pair(self.devices.high(id)));
         let device = Bdf::from_requester_id(id);
-        let own = match (self.leads.get(&id), self.remapping) {
+        let own = match (self.leads.get(id), self.remapping) {
             (Some(table), Remapping::On) => device::remapped(*table),
             _ => device::silent(self.remapping),
         };

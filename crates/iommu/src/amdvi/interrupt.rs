@@ -1,11 +1,11 @@
 //! Interrupt remapping tables (48882, 2.2.5), with entries of 128 bits and x2APIC destinations: one
 //! for each group of requester ids (see `aliases`) of which one was given an entry.
 
+use super::by_id::ById;
 use super::device::{self, DeviceTable};
 use crate::entries::{self, Allocated};
 use crate::tables::Tables;
 use crate::{Bdf, Delivery, Error, InterruptRoute, Memory, Message};
-use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -61,7 +61,7 @@ struct Table {
 
 /// The tables, by group.
 #[derive(Default)]
-pub struct Interrupts(BTreeMap<u16, Table>);
+pub struct Interrupts(ById<Table>);
 
 impl Interrupts {
     /// Gives `group` a table, if it has none, and makes all of `ids` lead to it. Gives the ids
@@ -73,16 +73,12 @@ impl Interrupts {
         group: u16,
         ids: impl Iterator<Item = u16>,
     ) -> Result<Vec<u16>, Error> {
-        let table = match self.0.get_mut(&group) {
-            Some(table) => table,
-            None => {
-                let base = tables.allocate(1)?;
-                let owners = vec![Bdf::from_requester_id(group); ENTRIES.into()];
-                let allocated = Allocated::new(ENTRIES.into());
-                let table = Table { base, allocated, owners, users: Vec::new() };
-                self.0.entry(group).or_insert(table)
-            }
-        };
+        let table = self.0.try_get_or_insert(group, || {
+            let base = tables.allocate(1)?;
+            let owners = vec![Bdf::from_requester_id(group); ENTRIES.into()];
+            let allocated = Allocated::new(ENTRIES.into());
+            Ok(Table { base, allocated, owners, users: Vec::new() })
+        })?;
         let new: Vec<u16> = ids.filter(|id| !table.users.contains(id)).collect();
         for id in &new {
             if let Some(devices) = devices {
@@ -95,7 +91,7 @@ impl Interrupts {
 
     /// Allocates `count` entries in a row for `device`.
     pub fn allocate(&mut self, group: u16, device: Bdf, count: u16) -> Result<u16, Error> {
-        let Some(table) = self.0.get_mut(&group) else {
+        let Some(table) = self.0.get_mut(group) else {
             return Err(Error::TableFull { count });
         };
         let first = table.allocated.allocate(count)?;
@@ -105,14 +101,14 @@ impl Interrupts {
     }
 
     pub fn release(&mut self, group: u16, index: u16) {
-        if let Some(table) = self.0.get_mut(&group) {
+        if let Some(table) = self.0.get_mut(group) {
             table.allocated.release(index);
         }
     }
 
     /// Address of an entry, if it is this device's.
     pub fn entry(&self, group: u16, device: Bdf, index: u16) -> Result<u64, Error> {
-        let table = self.0.get(&group).ok_or(Error::NotAllocated { index })?;
+        let table = self.0.get(group).ok_or(Error::NotAllocated { index })?;
         table.allocated.check(index)?;
         match table.owners.get(usize::from(index)) {
             Some(owner) if *owner == device => Ok(table.base + u64::from(index) * 16),
@@ -122,7 +118,7 @@ impl Interrupts {
 
     /// The ids by which the unit may have cached entries of this table.
     pub fn users(&self, group: u16) -> impl Iterator<Item = u16> {
-        self.0.get(&group).into_iter().flat_map(|table| table.users.iter().copied())
+        self.0.get(group).into_iter().flat_map(|table| table.users.iter().copied())
     }
 
     /// Each table: its address, and the owner of each entry.

@@ -23,6 +23,7 @@
 
 mod aliases;
 pub mod audit;
+mod by_id;
 mod capabilities;
 mod control;
 mod device;

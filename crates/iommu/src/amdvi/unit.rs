@@ -1,6 +1,7 @@
 //! One unit: switched on, then asked to attach devices and to route interrupts.
 
 use super::aliases::Aliases;
+use super::by_id::ById;
 use super::capabilities::{Capabilities, probe};
 use super::control;
 use super::device::{self, DEVICES, DeviceTable};
@@ -15,7 +16,6 @@ use crate::{
     Bdf, Delivery, Domain, DomainId, Error, Fault, Firmware, InterruptRoute, Memory, Message,
     Range, Registers, Remapping,
 };
-use alloc::collections::BTreeMap;
 
 /// The largest block of pages that is forgotten by itself, as a power of two.
 const MAX_ORDER: u8 = 39;
@@ -33,7 +33,7 @@ pub struct Unit<R, M> {
     pub(super) interrupts: Interrupts,
     pub(super) aliases: Aliases,
     /// The domain of each device that is attached.
-    attached: BTreeMap<u16, Domain>,
+    attached: ById<Domain>,
     queue: Queue,
     log: EventLog,
 }
@@ -66,7 +66,7 @@ impl<R: Registers, M: Memory> Unit<R, M> {
             devices,
             interrupts: Interrupts::default(),
             aliases: Aliases::new(&firmware.aliases),
-            attached: BTreeMap::new(),
+            attached: ById::default(),
             queue,
             log,
         };
@@ -100,12 +100,12 @@ impl<R: Registers, M: Memory> Unit<R, M> {
             return Err(Error::Levels { levels: to.levels, known: self.capabilities.levels });
         }
         to.check_root()?;
-        if self.attached.contains_key(&device.requester_id()) {
+        if self.attached.get(device.requester_id()).is_some() {
             return Err(Error::Attached { device });
         }
         for id in self.aliases.ids(device) {
             let is_elsewhere = |other: Bdf| {
-                self.attached.get(&other.requester_id()).is_some_and(|domain| *domain != to)
+                self.attached.get(other.requester_id()).is_some_and(|domain| *domain != to)
             };
             if self.aliases.devices(id).any(is_elsewhere) {
                 return Err(Error::Shared { device, requester: Bdf::from_requester_id(id) });
@@ -115,7 +115,7 @@ impl<R: Registers, M: Memory> Unit<R, M> {
         // It may have cached that the entry denies, and that pages of the domain aren't there.
         let done = self.lead(device, device::translated(to), to.id);
         if done.is_err() {
-            self.attached.remove(&device.requester_id());
+            self.attached.remove(device.requester_id());
             for id in self.aliases.ids(device) {
                 self.devices.set_dma(&mut self.tables, id, self.devices.denied());
             }
@@ -128,7 +128,7 @@ impl<R: Registers, M: Memory> Unit<R, M> {
     /// nothing more.
     pub fn detach(&mut self, device: Bdf) -> Result<(), Error> {
         self.queue.check()?;
-        let Some(domain) = self.attached.remove(&device.requester_id()) else {
+        let Some(domain) = self.attached.remove(device.requester_id()) else {
             return Err(Error::NotAttached { device });
         };
         self.lead(device, self.devices.denied(), domain.id)
