@@ -4,7 +4,7 @@ use crate::clock::HERTZ;
 use crate::control::{Answer, Client, MAX_CLIENTS, MAX_WAITING, Request};
 use crate::home::Home;
 use crate::listen;
-use crate::metrics;
+use crate::metrics::Told;
 use crate::pending::Origin;
 use crate::report::Report;
 use crate::waits::{Source, Waits};
@@ -35,6 +35,7 @@ pub struct Clients {
     control: Option<Desk>,
     metrics: Option<Desk>,
     all: Slab<Client>,
+    told: Told,
     /// Nobody more is let in before this time, as the system refused.
     pub again_at: Option<u64>,
 }
@@ -170,7 +171,11 @@ pub fn attend(home: &mut Home, place: usize) {
     let done = heard.and_then(|request| {
         let Some(request) = request else { return Ok(()) };
         let answer = if metrics {
-            metrics::answer(&home.report())
+            let now = home.rings.look_at_clock();
+            let mut told = std::mem::take(&mut home.clients.told);
+            let answer = told.answer(now, || home.report());
+            home.clients.told = told;
+            answer
         } else {
             match serde_json::from_slice(request.as_bytes()) {
                 Ok(Request::List) => line(&Answer::Report(home.report()))?,
