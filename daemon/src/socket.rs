@@ -17,7 +17,8 @@ use std::mem::MaybeUninit;
 use vhost_user::{HEADER_BYTES, Header, MAX_HANDLES, MAX_PAYLOAD};
 
 /// As many descriptors as Linux lets be sent at a time. It closes those for which there is no room,
-/// in this thread.
+/// in this thread. With too few files for them it does so nevertheless: a tick ends what that waits
+/// for.
 const MOST_SENT: usize = 253;
 
 /// A message that came whole.
@@ -138,7 +139,8 @@ impl Socket {
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let into = &mut [IoSliceMut::new(&mut self.bytes[self.filled..end])];
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        let (received, took) = measured(|| recvmsg(&self.socket, into, &mut control, flags));
+        let receive = || recvmsg(&self.socket, into, &mut control, flags);
+        let (received, took) = measured(|| daemon_os::interrupted(receive));
         let received = match received {
             Ok(received) => received,
             Err(Errno::AGAIN | Errno::INTR) => return Ok(None),

@@ -7,7 +7,7 @@ mod front_end {
     pub mod wire;
 }
 
-use front_end::daemon::Daemon;
+use front_end::daemon::{Daemon, two};
 use front_end::driver::FrontEnd;
 use front_end::wire::{Wire, words32, words64};
 use rustix::fd::{AsFd as _, BorrowedFd};
@@ -56,8 +56,19 @@ impl Slow {
 /// served nevertheless.
 fn plays(count: usize, send: impl Fn(&mut FrontEnd, &[BorrowedFd<'_>])) {
     let daemon = Daemon::two(1);
-    let mut good = FrontEnd::at(&daemon, "a");
-    let mut hostile = FrontEnd::at(&daemon, "b");
+    let listener = ends(&daemon, count, send);
+    FrontEnd::at(&daemon, "b").works();
+    drop(listener);
+}
+
+/// The same up to the end of that front end. As long as the listener is there, so are the sockets.
+fn ends(
+    daemon: &Daemon,
+    count: usize,
+    send: impl Fn(&mut FrontEnd, &[BorrowedFd<'_>]),
+) -> TcpListener {
+    let mut good = FrontEnd::at(daemon, "a");
+    let mut hostile = FrontEnd::at(daemon, "b");
     let slow = Slow::new(count);
     daemon.signal(Signal::STOP);
     send(&mut hostile, &slow.files());
@@ -67,8 +78,18 @@ fn plays(count: usize, send: impl Fn(&mut FrontEnd, &[BorrowedFd<'_>])) {
     daemon.signal(Signal::CONT);
     hostile.expect_end();
     good.works();
-    FrontEnd::at(&daemon, "b").works();
+    listener
+}
+
+/// Those for which there is no place among its files are closed by the system, in the thread that
+/// serves.
+#[test]
+fn what_finds_no_place_makes_nobody_wait_for_its_end() {
+    // Of them 32 are the rings for files that may come.
+    let daemon = Daemon::limited(&two(1), 48 + 32);
+    let listener = ends(&daemon, 100, |hostile, files| hostile.wire.send(1, 1, &[], files));
     drop(listener);
+    FrontEnd::at(&daemon, "b").works();
 }
 
 /// One that is refused, as it is neither memory nor an eventfd.

@@ -1,8 +1,10 @@
 //! Writes of eventfds that others have, too. Who shares one can have it wait for room, whatever was
 //! set before; no system call writes to it otherwise. So a clock ticks while such writes are made,
-//! and a write that waits is interrupted by it.
+//! and a write that waits is interrupted by it. So is a message that is taken ([`interrupted`]): the
+//! system itself closes the descriptors in it for which there is no place, and that may wait.
 //!
-//! Guarantees: a write waits for two ticks at most. Without writes nothing ticks. The handler reads
+//! Guarantees: either waits for two ticks at most, if what it waits for hears signals. Without them
+//! nothing ticks. The handler reads
 //! atomics and makes a system call; it takes no lock and allocates nothing.
 //!
 //! Not guaranteed: that other system calls of this thread, which is the one that hears signals,
@@ -49,6 +51,11 @@ pub fn watch_writes() -> io::Result<()> {
 ///
 /// The system's: [`io::ErrorKind::Interrupted`] says that it waited, which it doesn't by itself.
 pub fn add_to_event(event: impl AsFd, what: u64) -> io::Result<usize> {
+    interrupted(|| rustix::io::write(event, &what.to_ne_bytes())).map_err(Into::into)
+}
+
+/// Does this, which the clock interrupts if it waits.
+pub fn interrupted<T>(call: impl FnOnce() -> T) -> T {
     // The handler runs in this thread, between two of these: it lets the clock tick on.
     WRITES.store(true, Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
@@ -56,11 +63,11 @@ pub fn add_to_event(event: impl AsFd, what: u64) -> io::Result<usize> {
         TICKS.store(true, Ordering::Relaxed);
         set_clock(TICK);
     }
-    let written = rustix::io::write(event, &what.to_ne_bytes());
+    let done = call();
     COUNT.store(COUNT.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
     WRITES.store(false, Ordering::Relaxed);
-    written.map_err(Into::into)
+    done
 }
 
 /// Did the clock tick in a write, since this was last asked? In one of many, or in one that takes

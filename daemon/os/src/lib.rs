@@ -41,7 +41,7 @@ mod thread;
 mod uring;
 mod vfio;
 
-pub use event::{add_to_event, take_late, watch_writes};
+pub use event::{add_to_event, interrupted, take_late, watch_writes};
 pub use file::{read_at, write_at};
 pub use lock::{InUse, in_use, lock};
 pub use mapping::{GuestMemory, GuestRegion, MOST, Mapping};

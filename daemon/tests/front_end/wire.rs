@@ -70,7 +70,7 @@ impl Wire {
         files: &[BorrowedFd<'_>],
     ) -> bool {
         let header = words32([request, flags, payload.len() as u32]);
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(100))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !files.is_empty() {
             assert!(control.push(SendAncillaryMessage::ScmRights(files)));
