@@ -12,7 +12,7 @@ pub use quiet::Gone;
 
 use crate::device::{Device, Kind};
 use crate::event::{Told, event};
-use crate::foreign::Foreign;
+use crate::foreign::{Foreign, Lent};
 use crate::inflight::Kept;
 use crate::log::Changes;
 use crate::memory::{fits, map};
@@ -22,7 +22,8 @@ use crate::waits::{Source, Waits};
 use anyhow::{Context as _, Result};
 use daemon_os::GuestMemory;
 use quiet::Waiting;
-use rustix::fd::{AsFd as _, OwnedFd};
+use rustix::fd::AsFd as _;
+use std::sync::Arc;
 use vhost_user::{Effect, Session};
 
 /// VIRTIO_F_RING_PACKED.
@@ -42,7 +43,7 @@ pub struct Connection {
     pub rings: Vec<usize>,
     memory: GuestMemory,
     /// The files of the memory, by its guest-physical addresses.
-    files: Vec<(u64, OwnedFd)>,
+    files: Vec<(u64, Arc<Lent>)>,
     /// Records of what is in flight.
     kept: Option<Kept>,
     /// Which pages were changed.

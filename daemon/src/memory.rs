@@ -1,10 +1,11 @@
 //! A guest's memory, as its front end hands it over.
 
-use crate::foreign::Foreign;
+use crate::foreign::{Foreign, Lent};
 use anyhow::{Context as _, Result, bail};
 use daemon_os::{GuestRegion, MOST, Mapping};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, fcntl_get_seals, fstatfs, statx};
+use std::sync::Arc;
 use vhost_user::Region;
 
 /// File systems on a disk of the host's whose files may be memory: ext2 to ext4, XFS, F2FS.
@@ -58,18 +59,20 @@ pub fn fits(lengths: impl Iterator<Item = u64>) -> Result<()> {
     Ok(())
 }
 
-/// Maps a region: its file, too.
+/// Maps a region: its file, too, which stays open until it isn't mapped any more.
 ///
 /// # Errors
 ///
 /// If the file is too short or of a file system that could make all wait.
-pub fn map(region: Region, file: Foreign) -> Result<(GuestRegion, OwnedFd)> {
+pub fn map(region: Region, file: Foreign) -> Result<(GuestRegion, Arc<Lent>)> {
     let file = file.known(refuse_slow);
     let file = file.with_context(|| format!("the memory at {:#x}", region.guest))?;
     let mapping = Mapping::of_file(&file, region.offset, region.len);
     let mapping = mapping.with_context(|| {
         format!("the memory at {:#x} of {} bytes can't be mapped", region.guest, region.len)
     })?;
+    let file = Lent::new(file);
+    let mapping = mapping.keeping(file.clone());
     Ok((GuestRegion::from((region.guest, mapping)), file))
 }
 

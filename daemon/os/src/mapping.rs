@@ -8,6 +8,7 @@ use crate::vfio::Shared;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, StatxFlags, fstatfs, statx};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
+use std::fmt::Debug;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,6 +40,8 @@ pub struct Mapping {
     len: usize,
     /// Of a file. What has none can't shrink.
     watch: Option<Watch>,
+    /// What lasts until after it is zeroes.
+    _kept: Option<Arc<dyn Debug + Send + Sync>>,
 }
 
 // SAFETY: a mapping is addresses, which hold for all threads; accesses are made by windows.
@@ -87,7 +90,9 @@ impl Mapping {
         };
         match mapped {
             Ok(_) => match Watch::new(reserved.as_ptr().expose_provenance(), bytes) {
-                Some(watch) => Ok(Mapping { start: reserved, len: bytes, watch: Some(watch) }),
+                Some(watch) => {
+                    Ok(Mapping { start: reserved, len: bytes, watch: Some(watch), _kept: None })
+                }
                 None => {
                     give_up(reserved, bytes);
                     let said = format!("all front ends have more than {SLOTS} regions of memory");
@@ -110,7 +115,7 @@ impl Mapping {
         let whole = len.max(1).checked_next_multiple_of(ALIGNMENT);
         let bytes = whole.and_then(|whole| usize::try_from(whole).ok());
         let bytes = bytes.ok_or_else(|| invalid("that much memory can't be addressed"))?;
-        Ok(Mapping { start: reserve(bytes)?, len: bytes, watch: None })
+        Ok(Mapping { start: reserve(bytes)?, len: bytes, watch: None, _kept: None })
     }
 
     /// Maps registers of a device. One that is taken away leaves zeroes.
@@ -123,7 +128,7 @@ impl Mapping {
         offset: u64,
         len: usize,
     ) -> io::Result<Mapping> {
-        let mut mapping = Mapping { start: reserve(len)?, len, watch: None };
+        let mut mapping = Mapping { start: reserve(len)?, len, watch: None, _kept: None };
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         // SAFETY: the place was reserved by this package, and nobody serves it.
@@ -131,6 +136,14 @@ impl Mapping {
         let watch = Watch::new(mapping.start.as_ptr().expose_provenance(), len);
         mapping.watch = Some(watch.ok_or_else(|| io::Error::other("there are too many regions"))?);
         Ok(mapping)
+    }
+
+    /// Has this last until after it is zeroes, such as its file: whoever lets go of that then
+    /// frees the pages.
+    pub fn keeping(self, kept: Arc<dyn Debug + Send + Sync>) -> Mapping {
+        let mut kept_by = self;
+        kept_by._kept = Some(kept);
+        kept_by
     }
 
     /// Its first byte.

@@ -25,7 +25,7 @@ impl<'a> Held<'a> {
         match handle {
             Handle::Memory(guest) => {
                 let mut files = self.connection.files.iter();
-                files.find(|(at, _)| *at == guest).map(|(_, file)| file.as_fd())
+                files.find(|(at, _)| *at == guest).and_then(|(_, file)| file.borrow())
             }
             Handle::Inflight => self.connection.kept.as_ref().map(|kept| kept.handed().1),
             Handle::Log => self.connection.changes.as_ref().map(|changes| changes.handed().1),
