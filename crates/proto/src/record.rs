@@ -185,7 +185,7 @@ pub fn encode(record: &Record) -> Vec<u8> {
     postcard::to_allocvec_cobs(record).unwrap_or_default()
 }
 
-/// Collects bytes and gives the records among them.
+/// Collects bytes, from the start of a stream, and gives the records among them.
 #[derive(Default)]
 pub struct RecordDecoder {
     frame: Vec<u8>,
@@ -193,11 +193,6 @@ pub struct RecordDecoder {
 }
 
 impl RecordDecoder {
-    /// At the start of a stream.
-    pub const fn new() -> Self {
-        RecordDecoder { frame: Vec::new(), overlong: false }
-    }
-
     /// Takes one byte; gives a record when it completes one. Damaged frames are dropped.
     pub fn push(&mut self, byte: u8) -> Option<Record> {
         if byte != 0 {

@@ -11,6 +11,7 @@ mod names;
 mod output;
 mod ring;
 pub mod screen;
+mod told;
 pub mod uart;
 mod wake;
 
@@ -40,6 +41,10 @@ const HEADER: usize = 3;
 /// How often the screen is painted on between two looks at what arrived: a thousand cells, some 15
 /// ms on an uncached framebuffer.
 const PAINTINGS: usize = 64;
+
+/// A channel of the screen's alone: what records tell a person, who sees none on the serial line.
+const SCREEN: u8 = RECORDS - 1;
+const _: () = assert!(Channel::of(SCREEN).is_none());
 
 struct Log;
 
@@ -112,11 +117,20 @@ fn post(channel: u8, payload: &[u8]) -> bool {
 
 /// Reports a record. Waits for core 0 when this core's ring is full: not for exit paths.
 pub fn record(record: &proto::Record) {
-    let bytes = memory::while_reporting(|| proto::encode(record));
-    while !post(RECORDS, &bytes) {
-        core::hint::spin_loop();
+    let (line, bytes) = memory::while_reporting(|| {
+        let line = screen::is_open().then(|| told::line(record)).flatten();
+        (line, proto::encode(record))
+    });
+    let wait = |channel, payload: &[u8]| {
+        while !post(channel, payload) {
+            core::hint::spin_loop();
+        }
+    };
+    if let Some(line) = &line {
+        wait(SCREEN, line.as_bytes());
     }
-    memory::while_reporting(|| drop(bytes));
+    wait(RECORDS, &bytes);
+    memory::while_reporting(|| drop((line, bytes)));
 }
 
 /// Returns when everything that this core and its VM sent is on the wire; on core 0, when it is on

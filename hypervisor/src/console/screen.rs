@@ -4,15 +4,12 @@
 //! Guarantees: core 0 alone draws, but for the last words of a panic, which need no lock. Nothing
 //! is drawn before [`open`] and after [`give_up`].
 
-use super::names;
-use crate::memory;
 use ::screen::{Frame, LastWords, Layout, Pixels, Screen, Show};
-use alloc::format;
 use arrayvec::ArrayString;
 use core::fmt::{self, Display, Write};
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
-use proto::{End, Record, RecordDecoder, frame::Channel};
+use proto::frame::Channel;
 use spin::{Mutex, Once};
 
 /// Core 0's. An interrupt handler that wrote while core 0 draws would find it locked: nothing waits
@@ -21,8 +18,6 @@ static SCREEN: Mutex<Screen> = Mutex::new(Screen::new());
 /// For panics.
 static LAYOUT: Once<Layout> = Once::new();
 static OPEN: AtomicBool = AtomicBool::new(false);
-/// Core 0's: records come in pieces.
-static RECORDS: Mutex<RecordDecoder> = Mutex::new(RecordDecoder::new());
 
 /// What one [`paint`] may cost: some fifteen cells, which take an uncached framebuffer 200 µs.
 const WORK: usize = 512;
@@ -84,6 +79,11 @@ pub unsafe fn open(frame: Frame) {
     OPEN.store(true, Ordering::Release);
 }
 
+/// Whether it is drawn on.
+pub fn is_open() -> bool {
+    OPEN.load(Ordering::Acquire)
+}
+
 /// Where the framebuffer is, while it is drawn on.
 pub fn place() -> Option<Range<u64>> {
     let frame = *SCREEN.try_lock()?.layout()?.frame();
@@ -116,45 +116,10 @@ pub fn show(show: Show, of: impl Display) {
 /// Core 0: what a message for the serial line means for the screen.
 pub fn write(channel: u8, payload: &[u8]) {
     with(|screen, _| match Channel::of(channel) {
-        Some(Channel::Log) => screen.log(payload),
         Some(Channel::Console(vm)) => screen.guest(vm, payload),
-        Some(Channel::Records) => records(payload, |line| screen.log(line.as_bytes())),
-        None => {}
-    });
-}
-
-/// Passes on what records tell a person, line by line.
-fn records(bytes: &[u8], mut tell: impl FnMut(&str)) {
-    let Some(mut decoder) = RECORDS.try_lock() else { return };
-    memory::while_reporting(|| {
-        for record in bytes.iter().filter_map(|byte| decoder.push(*byte)) {
-            let line = match record {
-                Record::Started { name, policy, why, .. } => {
-                    format!("VM {name} starts with interrupts by {}: {why}\n", policy.label())
-                }
-                Record::Ended { vm, end: end @ End::Fault(_) } => {
-                    format!("error: VM {} {end}\n", names::of(vm))
-                }
-                Record::Ended { vm, end } => format!("VM {} {end}\n", names::of(vm)),
-                Record::Incident { vm, what } => {
-                    format!("warning: VM {}: {what}\n", names::of(vm))
-                }
-                Record::Leaving => {
-                    "every VM has ended: the machine is reset or switched off\n".into()
-                }
-                // The log has what matters of these.
-                Record::Refused { .. }
-                | Record::Machine { .. }
-                | Record::Counters { .. }
-                | Record::Live { .. }
-                | Record::Audit { .. }
-                | Record::Offer(_)
-                | Record::Paravirtual { .. }
-                | Record::Paused { .. }
-                | Record::Sidecore { .. } => continue,
-            };
-            tell(&line);
-        }
+        Some(Channel::Records) => {}
+        // The screen's own channel goes with the log.
+        Some(Channel::Log) | None => screen.log(payload),
     });
 }
 
@@ -175,8 +140,7 @@ pub fn finish() {
 
 /// While panicking, on any core: says words on the screen, if it is open.
 pub fn last_words(words: fmt::Arguments) {
-    let open = OPEN.load(Ordering::Acquire);
-    if let Some(layout) = LAYOUT.get().filter(|_| open) {
+    if let Some(layout) = LAYOUT.get().filter(|_| is_open()) {
         // What finds no room is lost.
         let _ = LastWords::new(*layout, &mut pixels(layout)).write_fmt(words);
     }
