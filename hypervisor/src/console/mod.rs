@@ -42,10 +42,6 @@ const HEADER: usize = 3;
 /// ms on an uncached framebuffer.
 const PAINTINGS: usize = 64;
 
-/// A channel of the screen's alone: what records tell a person, who sees none on the serial line.
-const SCREEN: u8 = RECORDS - 1;
-const _: () = assert!(Channel::of(SCREEN).is_none());
-
 struct Log;
 
 impl log::Log for Log {
@@ -127,7 +123,7 @@ pub fn record(record: &proto::Record) {
         }
     };
     if let Some(line) = &line {
-        wait(SCREEN, line.as_bytes());
+        wait(screen::CHANNEL, line.as_bytes());
     }
     wait(RECORDS, &bytes);
     memory::while_reporting(|| drop((line, bytes)));

@@ -9,7 +9,7 @@ use arrayvec::ArrayString;
 use core::fmt::{self, Display, Write};
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
-use proto::frame::Channel;
+use proto::frame::{Channel, RECORDS};
 use spin::{Mutex, Once};
 
 /// Core 0's. An interrupt handler that wrote while core 0 draws would find it locked: nothing waits
@@ -21,6 +21,9 @@ static OPEN: AtomicBool = AtomicBool::new(false);
 
 /// What one [`paint`] may cost: some fifteen cells, which take an uncached framebuffer 200 µs.
 const WORK: usize = 512;
+/// A channel of the screen's alone: what records tell a person, who sees none on the serial line.
+pub const CHANNEL: u8 = RECORDS - 1;
+const _: () = assert!(Channel::of(CHANNEL).is_none());
 /// The longest status line.
 const MAX_STATUS: usize = 120;
 
