@@ -69,6 +69,9 @@ struct Arguments {
     /// Microseconds between an answer and the next request, so that the server sleeps
     #[arg(long, value_name = "MICROSECONDS", conflicts_with_all = ["echo", "frames", "calls"])]
     pause: Option<u64>,
+    /// The first client asks for one thing at a time; latencies are its alone
+    #[arg(long, conflicts_with_all = ["echo", "frames"])]
+    lone: bool,
     /// Writes, not reads
     #[arg(long)]
     write: bool,
@@ -138,6 +141,8 @@ fn clients(arguments: &Arguments) -> Result<Figures> {
     let asked = Asked { depth: arguments.depth, write: arguments.write, event_index };
     let mut fronts = Vec::new();
     for (seed, socket) in (1..).zip(&arguments.sockets) {
+        let depth = if arguments.lone && seed == 1 { 1 } else { arguments.depth };
+        let asked = Asked { depth, ..asked };
         fronts.push(Front::new(socket, asked, seed * 0x9e37_79b9_7f4a_7c15)?);
     }
     let waits = Epoll::new().context("there is no epoll")?;
@@ -159,8 +164,13 @@ fn clients(arguments: &Arguments) -> Result<Figures> {
     loop {
         for _ in 0..PASSES {
             let mut answered = 0;
-            for front in &mut fronts {
-                let pass = front.ring.pass(now, pause, |latency| window.latencies.add(latency))?;
+            for (at, front) in fronts.iter_mut().enumerate() {
+                let counts = !arguments.lone || at == 0;
+                let pass = front.ring.pass(now, pause, |latency| {
+                    if counts {
+                        window.latencies.add(latency);
+                    }
+                })?;
                 answered += pass.answered;
                 window.failed += u64::from(pass.failed);
                 front.told.kick(pass.kick)?;

@@ -33,6 +33,8 @@ pub struct Load {
     pub calls: bool,
     pub clients: u32,
     pub depth: u32,
+    /// One of the clients asks for one thing at a time, and latencies are its.
+    pub lone: bool,
     /// Of a network: bytes of a frame.
     pub frame: u32,
 }
@@ -45,7 +47,8 @@ impl fmt::Display for Load {
         if *back == Back::Net {
             return write!(f, "frames of {frame} bytes to a {way} station, QD {depth}");
         }
-        write!(f, "{}, {clients} {way} client{plural}, QD {depth}", back.name())
+        let lone = if self.lone { ", one of them QD 1" } else { "" };
+        write!(f, "{}, {clients} {way} client{plural}, QD {depth}{lone}", back.name())
     }
 }
 
@@ -158,6 +161,7 @@ fn words(load: Load, started: &Started, time: u32, requests: u64) -> Vec<String>
     words.extend(["--requests".into(), requests.to_string(), "--warmup".into()]);
     words.push(if requests == u64::MAX { WARM_UP.into() } else { "0".into() });
     words.extend(load.calls.then(|| "--calls".into()));
+    words.extend(load.lone.then(|| "--lone".into()));
     if load.back == Back::Net {
         words.extend(["--frames".into(), load.frame.to_string()]);
     }

@@ -85,7 +85,11 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
         };
         for (clients, frame) in sizes {
             for depth in quick(&args.depth, &[1, 32]) {
-                loads.push(Load { back, calls, clients, depth, frame });
+                let load = Load { back, calls, clients, depth, lone: false, frame };
+                loads.push(load);
+                // Bulk and latency mixed.
+                let has_others = clients > 1 && depth > 1 && back != Back::Net;
+                loads.extend(has_others.then_some(Load { lone: true, ..load }));
             }
         }
     }
@@ -119,13 +123,13 @@ pub fn smoke(cx: &Context) -> Result<()> {
         loads.push((Back::Nbd, true));
     }
     for (back, calls) in loads {
-        let load = Load { back, calls, clients: 1, depth: 32, frame: 1514 };
+        let load = Load { back, calls, clients: 1, depth: 32, lone: false, frame: 1514 };
         cells.extend(measure(cx, &programs, &[Peer::Daemon], load, 1, SMOKE, false)?);
     }
     // Below valgrind, where that is: of a file with several devices, too.
     if needs::program("valgrind").is_ok() {
         for back in [Back::Null, Back::Net] {
-            let load = Load { back, calls: false, clients: 1, depth: 32, frame: 64 };
+            let load = Load { back, calls: false, clients: 1, depth: 32, lone: false, frame: 64 };
             let counted = measure(cx, &programs, &[Peer::Daemon], load, 0, SMOKE, true)?;
             if !counted.iter().all(|cell| cell.instructions.is_some_and(|each| each > 0.0)) {
                 bail!("the daemon's instructions below {load}: {counted:?}");

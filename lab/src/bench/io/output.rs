@@ -32,7 +32,7 @@ pub fn blocks(cells: &[Cell], echoes: &[(u32, Figures)], instructions: bool) -> 
         "Reads of 4 KiB of disks, frames from one station of a network to another; one core for the server, one for the generator, servers in turns, medians. \
          k/s: thousands of requests, or frames, a second. generator at an echo: alone, at a ring that is answered at once. ticks: CPU time of the server for a request, polling \
          and kernel included, in ticks of {} MHz. {counted}calls: eventfds written, for a request. \
-         sw/k: the server's context switches for a thousand. p50, p99: latency in µs. gen: ticks of \
+         sw/k: the server's context switches for a thousand. p50, p99: latency in µs, of the client at QD 1 where one is beside others. gen: ticks of \
          the generator, polling included.",
         whole(megahertz())
     );
@@ -94,6 +94,7 @@ fn table(cells: &[Cell]) -> Table {
             let plural = if load.clients == 1 { "" } else { "s" };
             let label = match load.back {
                 Back::Net => format!("{} bytes, QD {}", load.frame, load.depth),
+                _ if load.lone => format!("1 at QD 1, {} at QD {}", load.clients - 1, load.depth),
                 _ => format!("{} client{plural}, QD {}", load.clients, load.depth),
             };
             table.line(label, COLUMNS.map(|_| String::new()));
@@ -128,6 +129,8 @@ pub struct Row<'a> {
     back: &'static str,
     clients: u32,
     depth: u32,
+    /// One of the clients is at QD 1, and latencies are its.
+    lone: bool,
     /// Of a network.
     #[serde(skip_serializing_if = "Option::is_none")]
     frame_bytes: Option<u32>,
@@ -146,6 +149,7 @@ pub fn rows<'a>(cells: &'a [Cell], echoes: &'a [(u32, Figures)]) -> Vec<Row<'a>>
         back,
         clients,
         depth,
+        lone: false,
         frame_bytes: None,
         called,
         ticks_per_microsecond: megahertz(),
@@ -159,6 +163,7 @@ pub fn rows<'a>(cells: &'a [Cell], echoes: &'a [(u32, Figures)]) -> Vec<Row<'a>>
         let runs = cell.runs.iter().collect();
         let back = load.back.name();
         Row {
+            lone: load.lone,
             instructions_per_request: cell.instructions,
             frame_bytes: (load.back == Back::Net).then_some(load.frame),
             ..row(cell.peer.name(), back, load.clients, load.depth, load.calls, runs)
@@ -200,7 +205,8 @@ mod tests {
             p50: 12_345_678,
             p99: 99_345_678,
         };
-        let load = Load { back: Back::Null, calls: true, clients: 14, depth: 128, frame: 0 };
+        let load =
+            Load { back: Back::Null, calls: true, clients: 14, depth: 128, lone: true, frame: 0 };
         let cell = |peer| Cell { load, peer, runs: vec![figures; 3], instructions: Some(3_400.0) };
         let frames = Load { back: Back::Net, clients: 1, frame: 65_536, ..load };
         let net = Cell { load: frames, ..cell(Peer::Testpmd) };
