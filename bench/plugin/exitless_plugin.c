@@ -23,7 +23,7 @@
  * FILE gets lines of key=value, flushed one by one so that a killed emulator
  * loses nothing:
  *   edge of=N kind=open|close vcpu=N instructions=N guest=N host=N vmruns=N host_entries=N others=N
- *        passes=N empty=N served=N polled=N
+ *        passes=N empty=N served=N polled=N l0=N l1=N l2=N inner_vmruns=N
  *   start vcpu=N all=N            the first marker of ours that says "started", in the loader
  *                                 or the hypervisor: what all CPUs have executed before it
  *   entry vcpu=N own=N all=N      the first VMRUN of a vCPU: instructions of this
@@ -36,8 +36,15 @@
  * how many of all sidecores did, `served` the instructions of these passes from end to end;
  * `empty` and `polled` are those of the others: idle polling.
  * On a CPU that never ran VMRUN every instruction is the guest's: the bare machine.
+ * `l0`, `l1` and `l2` are the instructions of whoever is below all others, of its guests, and of
+ * those guests' guests, whoever they are and without markers: a VMRUN that is executed at the lowest
+ * level is the host's, any other a guest's, which `inner_vmruns` counts; when the instruction behind
+ * a VMRUN is executed, what was entered by it has exited. A VMRUN is known by where it is in the
+ * emulator's memory, so that the same kernel may be on several levels. An inner guest that is left
+ * for the host alone goes on as such. Guests of guests' guests count as guests' guests.
  */
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -88,6 +95,7 @@ void qemu_plugin_register_atexit_cb(qemu_plugin_id_t, exit_callback, void *user)
 size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *);
 struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *, size_t index);
 size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *);
+void *qemu_plugin_insn_haddr(const struct qemu_plugin_insn *);
 size_t qemu_plugin_insn_data(const struct qemu_plugin_insn *, void *into, size_t length);
 void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *, exec_callback, enum qemu_plugin_cb_flags, void *user);
 void qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(struct qemu_plugin_insn *, enum qemu_plugin_op, qemu_plugin_u64,
@@ -111,7 +119,23 @@ struct counters {
     uint64_t passes[2], spent[2]; /* without work, with work: how many, and instructions */
     uint64_t rounds;       /* of the loop before each translated block; 0: not slowed */
     bool in_guest;
+    uint64_t levels[3];    /* instructions of each level, up to `since_level` */
+    uint64_t since_level;  /* `instructions` when the level changed last */
+    uint64_t inner_vmruns; /* VMRUNs above the lowest level */
+    unsigned level;        /* whose instructions are executed */
+    bool inner;            /* the guest has entered its own, and wasn't told of an exit since */
 };
+
+/* A VMRUN in the emulated machine's memory, and whose it is. */
+struct site {
+    const uint8_t *at;
+    enum { NOBODYS, HOSTS, GUESTS } owner;
+};
+#define MAX_SITES 256
+#define VMRUN_LENGTH 3
+static struct site sites[MAX_SITES];
+static unsigned known; /* of them; more than that are left out */
+static pthread_mutex_t of_sites = PTHREAD_MUTEX_INITIALIZER;
 
 #define MAX_PAIRS 64
 static uint64_t slow[MAX_PAIRS]; /* rounds for each pair of windows */
@@ -126,6 +150,11 @@ static FILE *out;
 static struct counters *of(unsigned vcpu)
 {
     return qemu_plugin_scoreboard_find(board, vcpu);
+}
+
+static uint64_t of_level(const struct counters *c, unsigned level)
+{
+    return c->levels[level] + (c->level == level ? c->instructions - c->since_level : 0);
 }
 
 static void put(const char *what, unsigned vcpu)
@@ -146,9 +175,10 @@ static void put(const char *what, unsigned vcpu)
     }
     fprintf(out,
             "%s vcpu=%u instructions=%" PRIu64 " guest=%" PRIu64 " host=%" PRIu64 " vmruns=%" PRIu64 " host_entries=%" PRIu64
-            " others=%" PRIu64 " passes=%" PRIu64 " empty=%" PRIu64 " served=%" PRIu64 " polled=%" PRIu64 "\n",
+            " others=%" PRIu64 " passes=%" PRIu64 " empty=%" PRIu64 " served=%" PRIu64 " polled=%" PRIu64
+            " l0=%" PRIu64 " l1=%" PRIu64 " l2=%" PRIu64 " inner_vmruns=%" PRIu64 "\n",
             what, vcpu, c->instructions, guest, c->instructions - guest, c->vmruns, c->host_entries, others, passes[1],
-            passes[0], spent[1], spent[0]);
+            passes[0], spent[1], spent[0], of_level(c, 0), of_level(c, 1), of_level(c, 2), c->inner_vmruns);
     fflush(out);
 }
 
@@ -171,10 +201,37 @@ static void on_started(unsigned vcpu, void *user)
     }
 }
 
+static void go_to(struct counters *c, unsigned level)
+{
+    c->levels[c->level] += c->instructions - c->since_level;
+    c->since_level = c->instructions;
+    c->level = level;
+}
+
+static void on_behind(unsigned vcpu, void *user)
+{
+    struct counters *c = of(vcpu);
+    const struct site *site = user;
+    if (site->owner == HOSTS) {
+        go_to(c, 0);
+    } else if (c->inner) {
+        c->inner = false;
+        go_to(c, 1);
+    }
+}
+
 static void on_vmrun(unsigned vcpu, void *user)
 {
     struct counters *c = of(vcpu);
-    (void)user;
+    struct site *site = user;
+    if (site && site->owner == NOBODYS)
+        site->owner = c->level == 0 ? HOSTS : GUESTS;
+    if (site && site->owner == GUESTS) {
+        c->inner_vmruns++;
+        c->inner = true;
+    } else if (site) {
+        go_to(c, c->inner ? 2 : 1);
+    }
     if (!c->vmruns++) {
         fprintf(out, "entry vcpu=%u own=%" PRIu64 " all=%" PRIu64 "\n", vcpu, c->instructions, of_all());
         fflush(out);
@@ -273,8 +330,34 @@ static enum special classify(const struct qemu_plugin_insn *instruction)
     }
 }
 
+/* The VMRUN at this place, known from now on; NULL if there are too many. */
+static struct site *site_at(const uint8_t *at)
+{
+    pthread_mutex_lock(&of_sites);
+    unsigned i = 0;
+    while (i < known && sites[i].at != at)
+        i++;
+    if (i == known && known < MAX_SITES)
+        sites[known++].at = at;
+    struct site *site = i < known ? &sites[i] : NULL;
+    pthread_mutex_unlock(&of_sites);
+    return site;
+}
+
+/* The VMRUN that this place is behind, if it is. */
+static struct site *site_before(const uint8_t *behind)
+{
+    struct site *site = NULL;
+    pthread_mutex_lock(&of_sites);
+    for (unsigned i = 0; behind && i < known && !site; i++)
+        if (sites[i].at + VMRUN_LENGTH == behind)
+            site = &sites[i];
+    pthread_mutex_unlock(&of_sites);
+    return site;
+}
+
 /* The order of registration is the order of execution: a marker acts before it is
-   counted, a VMRUN after. */
+   counted, a VMRUN after. A VMRUN ends its block, so what is behind it begins one. */
 static void count_in(struct qemu_plugin_tb *block)
 {
     qemu_plugin_u64 instructions = {board, offsetof(struct counters, instructions)};
@@ -289,7 +372,7 @@ static void count_in(struct qemu_plugin_tb *block)
         enum special special = classify(instruction);
         switch (special) {
         case PLAIN: break;
-        case VMRUN: action = on_vmrun; break;
+        case VMRUN: action = on_vmrun, user = site_at(qemu_plugin_insn_haddr(instruction)); break;
         case HOST_ENTERED: action = on_host_entered; break;
         case STARTED: action = on_started; break;
         case PASS: action = on_pass; break;
@@ -299,6 +382,9 @@ static void count_in(struct qemu_plugin_tb *block)
         case OTHER_OPEN: action = on_edge, user = "edge of=1 kind=open"; break;
         case OTHER_CLOSE: action = on_edge, user = "edge of=1 kind=close"; break;
         }
+        struct site *before = i ? NULL : site_before(qemu_plugin_insn_haddr(instruction));
+        if (before)
+            qemu_plugin_register_vcpu_insn_exec_cb(instruction, on_behind, QEMU_PLUGIN_CB_NO_REGS, before);
         if (action && special != VMRUN)
             qemu_plugin_register_vcpu_insn_exec_cb(instruction, action, QEMU_PLUGIN_CB_NO_REGS, user);
         qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(instruction, QEMU_PLUGIN_INLINE_ADD_U64, instructions, 1);

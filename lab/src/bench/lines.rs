@@ -62,6 +62,10 @@ pub struct Edge {
     pub served: u64,
     /// Instructions so far of all sidecores' other passes.
     pub polled: u64,
+    /// Instructions so far of whoever is below all others, of its guests, and of theirs.
+    pub levels: [u64; 3],
+    /// Guest entries so far by guests.
+    pub inner_vmruns: u64,
 }
 
 fn pairs(text: &str) -> HashMap<&str, &str> {
@@ -173,6 +177,8 @@ pub fn plugin(text: &str) -> Result<Plugin> {
                 empty: number("empty")?,
                 served: number("served")?,
                 polled: number("polled")?,
+                levels: [number("l0")?, number("l1")?, number("l2")?],
+                inner_vmruns: number("inner_vmruns")?,
             }),
             "entry" if plugin.boot.is_none() => plugin.boot = Some(number("all")?),
             "start" => plugin.firmware = Some(number("all")?),
@@ -229,10 +235,10 @@ mod tests {
         # @exitless window number=1 kind=spin spun=8 operations=0 interrupts=0 ticks=3 nanoseconds=6\r\n\
         @exitless done\r\n";
     const COUNTED: &str = "start vcpu=0 all=70\nentry vcpu=1 own=5 all=77\n\
-        edge of=0 kind=open vcpu=1 instructions=10 guest=6 host=4 vmruns=3 host_entries=2 others=100 passes=1 empty=2 served=3 polled=4\n\
-        edge of=0 kind=close vcpu=1 instructions=40 guest=26 host=14 vmruns=13 host_entries=12 others=700 passes=1 empty=2 served=3 polled=4\n\
-        edge of=0 kind=open vcpu=1 instructions=50 guest=30 host=20 vmruns=20 host_entries=19 others=800 passes=1 empty=2 served=3 polled=4\n\
-        edge of=0 kind=close vcpu=1 instructions=60 guest=39 host=21 vmruns=21 host_entries=20 others=800 passes=1 empty=2 served=3 polled=4\n\
+        edge of=0 kind=open vcpu=1 instructions=10 guest=6 host=4 vmruns=3 host_entries=2 others=100 passes=1 empty=2 served=3 polled=4 l0=5 l1=6 l2=7 inner_vmruns=8\n\
+        edge of=0 kind=close vcpu=1 instructions=40 guest=26 host=14 vmruns=13 host_entries=12 others=700 passes=1 empty=2 served=3 polled=4 l0=5 l1=6 l2=7 inner_vmruns=8\n\
+        edge of=0 kind=open vcpu=1 instructions=50 guest=30 host=20 vmruns=20 host_entries=19 others=800 passes=1 empty=2 served=3 polled=4 l0=5 l1=6 l2=7 inner_vmruns=8\n\
+        edge of=0 kind=close vcpu=1 instructions=60 guest=39 host=21 vmruns=21 host_entries=20 others=800 passes=1 empty=2 served=3 polled=4 l0=5 l1=6 l2=7 inner_vmruns=8\n\
         total vcpu=0 instructions=9 guest=9 host=0 vmruns=0 host_entries=0\n";
 
     #[test]
@@ -245,6 +251,7 @@ mod tests {
         );
         let counted = plugin(COUNTED).unwrap();
         assert_eq!((counted.firmware, counted.boot), (Some(70), Some(77)));
+        assert_eq!((counted.edges[0].levels, counted.edges[0].inner_vmruns), ([5, 6, 7], 8));
         let windows = join(said, &counted).unwrap();
         assert_eq!(windows.len(), 2);
         assert_eq!((windows[0].guest, windows[0].host, windows[0].vmruns), (20, 10, 10));

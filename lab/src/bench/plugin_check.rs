@@ -32,12 +32,20 @@ struct Counted {
     host: u64,
     vmruns: u64,
     host_entries: u64,
+    /// Of whoever is below, of its guest, and of that one's.
+    levels: [u64; 3],
 }
 
 /// Before the first VMRUN all instructions count as the guest's: see the comments in check.S.
 const EXPECTED: [Counted; 2] = [
-    Counted { guest: 6_003, host: 0, vmruns: 0, host_entries: 0 },
-    Counted { guest: 200_402, host: 600, vmruns: 100, host_entries: 100 },
+    Counted { guest: 6_003, host: 0, vmruns: 0, host_entries: 0, levels: [6_003, 0, 0] },
+    Counted {
+        guest: 200_402,
+        host: 600,
+        vmruns: 100,
+        host_entries: 100,
+        levels: [600, 200_402, 0],
+    },
 ];
 
 /// Builds the program, runs it under the plugin and compares.
@@ -86,5 +94,6 @@ fn between(open: &Edge, close: &Edge) -> Counted {
         host: close.host.wrapping_sub(open.host),
         vmruns: close.vmruns.wrapping_sub(open.vmruns),
         host_entries: close.host_entries.wrapping_sub(open.host_entries),
+        levels: [0, 1, 2].map(|n| close.levels[n].wrapping_sub(open.levels[n])),
     }
 }
