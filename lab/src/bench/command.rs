@@ -10,7 +10,7 @@ use super::{
     report::{self, Measured},
     shared,
     show::text::{wrap, wrap_below},
-    sidecore,
+    sidecore, viommu,
     workload::{Effort, Workload},
 };
 use anyhow::{Result, bail};
@@ -52,6 +52,8 @@ enum What {
     Shared(shared::Args),
     /// Paravirtual disks: one VM and several on a sidecore, classical and exitless
     Sidecore(sidecore::Args),
+    /// A guest's own IOMMU: fio on NVMe, without one, strict, deferred and optimistic
+    Viommu(viommu::Args),
     /// A guest of a guest: what an exit costs at one level and at two
     Nested(nested::Args),
     /// The daemon below stock QEMU beside other servers of vhost-user disks, natively
@@ -145,6 +147,7 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
         What::Fio(args) => one(cx, fio(&args.depth), &args.one),
         What::Shared(args) => shared::run(args, cx),
         What::Sidecore(args) => sidecore::run(args, cx),
+        What::Viommu(args) => viommu::run(args, cx),
         What::Nested(args) => nested::run(args, cx),
         What::Io(args) => io::run(args, cx),
     }

@@ -24,6 +24,7 @@ mod rows;
 mod shared;
 mod show;
 mod sidecore;
+mod viommu;
 mod watch;
 mod workload;
 

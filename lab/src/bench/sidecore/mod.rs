@@ -32,14 +32,15 @@ use super::{
 };
 use alone::alone;
 use anyhow::{Context as _, Result, bail};
+pub use boot::Ran;
 use boot::Run;
 pub use demo::{DemoArgs, demo};
 use exitless::{arguments::between, context::Context, qemu::Iommu};
-use figures::Alone;
+pub use figures::Alone;
 use loads::Load;
 use output::Shown;
 use plan::{Backing, Class, Control, DeviceName};
-use way::Way;
+pub use way::Way;
 
 /// What `bench sidecore` takes.
 #[derive(clap::Args, Clone, Debug)]

@@ -1,0 +1,115 @@
+//! One run: the guest with fio on the NVMe controller, as a VM behind what IOMMU there is, or on the
+//! bare machine behind its own.
+
+use super::strategy::{Place, Server};
+use crate::{
+    bench::{
+        emulated,
+        guest::Kit,
+        progress::Step,
+        sidecore::Ran,
+        watch::Watch,
+        workload::{Effort, Workload},
+    },
+    cmdline::LINUX,
+};
+use anyhow::{Context as _, Result};
+use exitless::{
+    context::Context,
+    machine::{Machine, NULL_DISK},
+    session::Framing,
+};
+use plan::{Class, DeviceName, Plan, Policy, Vm};
+use std::time::Duration;
+
+/// How long a run may take on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(600);
+const SIDECORE: u32 = 2;
+
+/// Runs it once.
+pub fn boot(
+    cx: &Context,
+    kit: &Kit,
+    place: Place,
+    workload: Workload,
+    effort: Effort,
+    step: &Step,
+) -> Result<Ran> {
+    let scratch = tempfile::tempdir().context("no directory for temporary files")?;
+    let counts = scratch.path().join("counts");
+    let guest = kit.guest(workload)?;
+    let parameters = workload.parameters(effort, workload.size(effort).pairs);
+    let cmdline = format!("{LINUX} {} {parameters}", place.strategy.words());
+    // What the machine boots from stays until it has ended.
+    let _image;
+    let (mut machine, framing) = match place.server {
+        Server::Machine => {
+            // As under a hypervisor it must not panic because the first ticks are late.
+            let cmdline = format!("{cmdline} intel_iommu=on no_timer_check");
+            let (kernel, initrd) = (&guest.kernel, Some(guest.initrd.as_path()));
+            let memory = emulated::GUEST_MEMORY;
+            let disks = vec![NULL_DISK];
+            (Machine::bare(kernel, initrd, &cmdline, memory, disks), Framing::Raw)
+        }
+        Server::Sidecore | Server::Exits => {
+            let device = DeviceName::Named { class: Class::Nvme, index: 0 };
+            let vm = emulated::vm("vm1", guest, cmdline, device, Policy::Direct);
+            let (machine, kept) = emulated::hosted(cx, plan(vm, place), vec![NULL_DISK])?;
+            _image = kept;
+            (machine, Framing::Frames)
+        }
+    };
+    machine.iommu = Some(kit.iommu);
+    machine.plugin = Some(kit.plugin_writing(&counts));
+    emulated::set_nvme(&mut machine);
+    let mut watch = Watch::new(vec!["vm1".into()]);
+    let ended = watch.run(cx, &machine, framing, PATIENCE, step, |_| false)?;
+    let served = watch.report().vms.first().map(|vm| vm.paravirtual.total());
+    Ok(Ran {
+        guest: watch.guest(0, &ended)?,
+        edges: emulated::counted(&counts)?.edges,
+        served: served.unwrap_or_default(),
+    })
+}
+
+/// The VM behind its own IOMMU, with a sidecore for that.
+fn plan(vm: Vm<String>, place: Place) -> Plan<String> {
+    let plan = Plan::new(vec![Vm { iommu: place.iommu(), ..vm }]);
+    let polled = place.has_own() && place.server == Server::Sidecore;
+    Plan { sidecores: polled.then_some(SIDECORE).into_iter().collect(), ..plan }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::{
+        guest::Guest,
+        viommu::strategy::{ALL, Strategy},
+    };
+    use plan::GuestIommu;
+
+    /// Each column has the IOMMU and the sidecore that its name says, and no other.
+    #[test]
+    fn who_serves_it_is_in_the_plan() {
+        let guest = Guest {
+            kernel: "k".into(),
+            initrd: "i".into(),
+            host: "h".into(),
+            versions: String::new(),
+        };
+        let device = DeviceName::Named { class: Class::Nvme, index: 0 };
+        let made =
+            |place| plan(emulated::vm("vm1", &guest, String::new(), device, Policy::Direct), place);
+        let (mut polled, mut own) = (0, 0);
+        for place in ALL.into_iter().filter(|place| place.server != Server::Machine) {
+            let plan = made(place);
+            let iommu = plan.vms[0].iommu;
+            polled += plan.sidecores.len();
+            own += usize::from(iommu != GuestIommu::None);
+            assert_eq!(iommu == GuestIommu::None, place.strategy == Strategy::None);
+            // Optimistic teardown without a sidecore is no plan.
+            assert!(iommu != GuestIommu::VirtioOptimistic || plan.sidecores == [SIDECORE]);
+        }
+        assert_eq!((polled, own), (3, 5));
+    }
+}
