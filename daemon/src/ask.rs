@@ -1,6 +1,7 @@
 //! `exitless io list`, `add`, `remove`, `reload` and `top`: the other side of the control socket.
 
 use crate::control::{Answer, Request};
+use crate::output;
 use crate::report::Report;
 use crate::show;
 use anyhow::{Context as _, Result, bail};
@@ -104,7 +105,7 @@ impl Daemon {
             sleep(Duration::from_secs_f64(seconds));
             let now = self.report()?;
             let text = format!("{clear}{}", show::top(&now, &before));
-            std::io::stdout().write_all(text.as_bytes()).context("nobody reads the output")?;
+            output::print(&text)?;
             before = now;
             shown += 1;
         }

@@ -14,6 +14,7 @@ use crate::build::{self, Entry};
 use crate::clock::Clock;
 use crate::config::{self, Backing, Disk, Host, Plan, Uplink, Way, Wrong};
 use crate::listen;
+use crate::output;
 use crate::report::Report;
 use crate::rings::Rings;
 use crate::sandbox::folder;
@@ -48,11 +49,10 @@ pub fn run(file: &Path) -> Result<()> {
     let running = control.and_then(|control| Daemon::at(control).ok()?.report().ok());
     let listening = listen::all();
     let mut look = Look { file, text: &text, running, listening, wrong };
-    look.plan(&plan);
+    look.plan(&plan)?;
     let wrong = config::by_line(look.wrong);
     if wrong.is_empty() {
-        println!("{} is right", file.display());
-        return Ok(());
+        return output::print(&format!("{} is right\n", file.display()));
     }
     Err(crate::together(&wrong))
 }
@@ -63,7 +63,7 @@ impl Look<'_> {
         self.wrong.push(config::wrong(self.file, self.text, at, problem));
     }
 
-    fn plan(&mut self, plan: &Plan) {
+    fn plan(&mut self, plan: &Plan) -> Result<()> {
         // What opens nothing is made as it would be served, by nobody.
         let (mut rings, mut switches) = (Rings::new(Clock::system()), Vec::new());
         for entry in Entry::of(plan) {
@@ -87,7 +87,7 @@ impl Look<'_> {
                 (false, true) => format!("{what}{door}, is served now"),
                 (false, false) => format!("{what}{door}"),
             };
-            println!("{name}: {kind}, {}", Escaped(&is));
+            output::print(&format!("{name}: {kind}, {}\n", Escaped(&is)))?;
         }
         for asked in &plan.uplinks {
             let Uplink { switch, out } = asked;
@@ -98,9 +98,10 @@ impl Look<'_> {
                     "can't be had, as is said below".into()
                 }
             };
-            println!("uplink of {}: {}", Escaped(switch), Escaped(&is));
+            output::print(&format!("uplink of {}: {}\n", Escaped(switch), Escaped(&is)))?;
         }
         self.host(&plan.host);
+        Ok(())
     }
 
     /// Does the daemon that runs with this file have this device at work?

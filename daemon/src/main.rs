@@ -17,12 +17,17 @@
 //! | `rings`, `turns`, `ring` | rings that are served, and by which turns |
 //! | `uplink` | a switch's way out |
 //! | `clients`, `control`, `ask` | who looks and changes, from both sides |
-//! | `show` | a report for people |
+//! | `show`, `output` | a report for people; what they read, and the log |
 //! | `handover`, `letter`, `passing`, `settle` | another program goes on with all of it |
 //! | `counts`, `arrivals`, `report`, `metrics` | what is counted, and how it is told |
 //! | `waits`, `signals`, `clock` | what the thread sleeps on |
 //! | `supervisor`, `sandbox` | systemd; what is given up before serving |
 #![forbid(unsafe_code)]
+
+/// In place of std's, which ends the program when nobody reads the log.
+macro_rules! eprintln {
+    ($($said:tt)*) => { $crate::output::log(format_args!($($said)*)) };
+}
 
 mod again;
 mod arrivals;
@@ -53,6 +58,7 @@ mod log;
 mod memory;
 mod metrics;
 mod opener;
+mod output;
 mod pace;
 mod passing;
 mod pending;
@@ -128,11 +134,10 @@ fn run(command: Command) -> Result<()> {
         Command::Check { file } => check::run(&file),
         Command::List { at, json } => {
             let report = Daemon::at(&at.control)?.report()?;
-            match json {
-                true => println!("{}", serde_json::to_string(&report)?),
-                false => print!("{}", show::list(&report)),
-            }
-            Ok(())
+            output::print(&match json {
+                true => serde_json::to_string(&report)? + "\n",
+                false => show::list(&report),
+            })
         }
         Command::Add { at, file } => {
             let shown = file.display();
