@@ -239,36 +239,39 @@ struct Kept {
 #[derive(Args)]
 struct Part {
     /// NVMe: the first byte of the disk. Sizes are bytes, or with K, M, G or T.
-    #[arg(long, value_name = "SIZE", requires = "nvme", value_parser = disk::size)]
+    #[arg(long, value_name = "SIZE", value_parser = disk::size)]
     offset: Option<u64>,
     /// NVMe: its bytes; without, all from there on.
-    #[arg(long, value_name = "SIZE", requires = "nvme", value_parser = disk::size)]
+    #[arg(long, value_name = "SIZE", value_parser = disk::size)]
     size: Option<u64>,
 }
 
 #[derive(Args)]
 struct Nbd {
     /// TLS: the file of whose certificates are trusted, in PEM as all of them.
-    #[arg(long, value_name = "PATH", requires = "nbd")]
+    #[arg(long, value_name = "PATH")]
     tls_ca: Option<PathBuf>,
     /// TLS: this side's certificate.
-    #[arg(long, value_name = "PATH", requires = "tls_ca", requires = "tls_key")]
+    #[arg(long, value_name = "PATH", requires = "tls_key")]
     tls_certificate: Option<PathBuf>,
     /// TLS: the certificate's private key.
     #[arg(long, value_name = "PATH", requires = "tls_certificate")]
     tls_key: Option<PathBuf>,
     /// TLS: whom the server's certificate is to be for, if not for the address's host.
-    #[arg(long, value_name = "NAME", requires = "tls_ca", value_parser = config::server_name)]
+    #[arg(long, value_name = "NAME", value_parser = config::server_name)]
     tls_name: Option<String>,
     /// An NBD server that says nothing for so long while it is asked counts as lost. [default:
     /// 300s]
-    #[arg(long, value_name = "TIME", requires = "nbd", value_parser = config::parse_timeout)]
+    #[arg(long, value_name = "TIME", value_parser = config::parse_timeout)]
     timeout: Option<Duration>,
 }
 
 impl Nbd {
     fn server(&self, uri: &str) -> Result<Server> {
         let own = self.tls_certificate.clone().zip(self.tls_key.clone());
+        if self.tls_ca.is_none() && (own.is_some() || self.tls_name.is_some()) {
+            bail!("--tls-ca is missing; name the file of whose certificates are trusted");
+        }
         let tls = self.tls_ca.clone().map(|ca| Tls { ca, own, name: self.tls_name.clone() });
         Server::new(uri, tls, self.timeout).map_err(anyhow::Error::msg)
     }
@@ -306,12 +309,23 @@ impl DiskArguments {
             }
             _ => bail!("say what keeps the disk: --null, --ram, --file, --nbd or --nvme"),
         };
-        let of_files =
-            [("--page-cache", self.page_cache), ("--raw", self.raw), ("--pinned", self.pinned)];
-        for (option, is_said) in of_files {
-            if is_said && !matches!(backing, Backing::File { .. }) {
-                bail!("{option} is for --file alone; leave it out");
-            }
+        let Nbd { tls_ca, tls_certificate, tls_key, tls_name, timeout } = &self.server;
+        let said = [
+            ("tls_ca", tls_ca.is_some()),
+            ("tls_certificate", tls_certificate.is_some()),
+            ("tls_key", tls_key.is_some()),
+            ("tls_name", tls_name.is_some()),
+            ("timeout", timeout.is_some()),
+            ("offset", self.part.offset.is_some()),
+            ("size", self.part.size.is_some()),
+            ("page_cache", self.page_cache),
+            ("raw", self.raw),
+            ("pinned", self.pinned),
+        ];
+        let said = said.iter().filter(|(_, is_said)| *is_said);
+        let wrong: Vec<_> = said.filter_map(|(key, _)| backing.misplaced(key, true)).collect();
+        if !wrong.is_empty() {
+            bail!("{}", wrong.join("\nexitless-io: "));
         }
         let way = match (self.door.socket.clone(), self.door.connect.clone()) {
             (Some(path), _) => Way::Socket(path),

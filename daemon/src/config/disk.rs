@@ -31,8 +31,47 @@ pub(super) const DISK: [&str; 21] = [
     "weight",
     "limit",
 ];
+/// What one kind of disk alone has, by the key of what keeps it.
+const OF_ONE_KIND: [(&str, &str); 7] = [
+    ("tls", "nbd"),
+    ("timeout", "nbd"),
+    ("offset", "nvme"),
+    ("size", "nvme"),
+    ("page_cache", "file"),
+    ("raw", "file"),
+    ("pinned", "file"),
+];
 const MAX_QUEUES: u64 = 64;
 const MAX_FRONT_ENDS: u64 = 64;
+
+impl Backing {
+    /// The key that says it.
+    fn key(&self) -> &'static str {
+        match self {
+            Backing::File { .. } => "file",
+            Backing::Nbd(_) => "nbd",
+            Backing::Nvme(_) => "nvme",
+            Backing::Ram(_) => "ram",
+            Backing::Null(_) => "null",
+        }
+    }
+
+    /// What is wrong with this key beside it, if it is another kind's. `is_option`: of the command
+    /// line.
+    pub fn misplaced(&self, key: &str, is_option: bool) -> Option<String> {
+        let (_, kind) = OF_ONE_KIND.iter().find(|(own, _)| key.starts_with(own))?;
+        let shown = |key: &str| match is_option {
+            true => format!("--{}", key.replace('_', "-")),
+            false => format!("`{key}`"),
+        };
+        let instead = match key {
+            "size" => format!("; a disk in memory has it in {}, and a file its own", shown("ram")),
+            _ => String::new(),
+        };
+        let (own, kind, is_right) = (shown(key), shown(kind), *kind == self.key());
+        (!is_right).then(|| format!("{own} is for {kind} alone; leave it out{instead}"))
+    }
+}
 
 impl Table<'_, '_, '_> {
     pub(super) fn disk(&self, taken: &mut Taken) -> Option<Disk> {
@@ -42,9 +81,11 @@ impl Table<'_, '_, '_> {
         serial.truncate(SERIAL_BYTES);
         let (mut front_ends, mut limits, mut packed) = (1, Limits::default(), false);
         let (mut uri, mut secret, mut silence) = (None, None, None);
-        let (mut cached, mut as_is, mut stays) = (None, None, None);
+        let (mut cached, mut as_is, mut stays) = (false, false, false);
         let (mut first, mut bytes) = (None, None);
+        let mut said = Vec::new();
         for (key, field) in self.fields() {
+            said.push(field);
             let size = || field.read("a size in quotes, such as \"1G\"", parse_size);
             let known = match key.get_ref().as_ref() {
                 "file" => field.path("web.img").map(|path| {
@@ -78,9 +119,9 @@ impl Table<'_, '_, '_> {
                     field.number(needed, 1..=MAX_QUEUES).map(|n| queues = n as u16)
                 }
                 "read_only" => field.flag().map(|flag| read_only = flag),
-                "page_cache" => field.flag().map(|flag| cached = Some(flag)),
-                "raw" => field.flag().map(|flag| as_is = Some(flag)),
-                "pinned" => field.flag().map(|flag| stays = Some(flag)),
+                "page_cache" => field.flag().map(|flag| cached = flag),
+                "raw" => field.flag().map(|flag| as_is = flag),
+                "pinned" => field.flag().map(|flag| stays = flag),
                 "packed" => field.flag().map(|flag| packed = flag),
                 "serial" => {
                     field.read("a text in quotes, such as \"disk1\"", text).map(|s| serial = s)
@@ -110,10 +151,6 @@ impl Table<'_, '_, '_> {
                     return None;
                 }
             },
-            None if secret.is_some() || silence.is_some() => {
-                self.note("`tls` and `timeout` are for `nbd` alone; leave them out");
-                return None;
-            }
             None => {}
         }
         let [mut backing] = <[Backing; 1]>::try_from(backings)
@@ -125,32 +162,23 @@ impl Table<'_, '_, '_> {
                 });
             })
             .ok()?;
-        match &mut backing {
-            Backing::Nvme(part) => (part.offset, part.size) = (first.unwrap_or(0), bytes),
-            _ if first.is_some() || bytes.is_some() => {
-                self.note("`offset` and `size` are for `nvme` alone; a disk in memory is ram = \"1G\", and a file has its own size");
-                return None;
+        for field in said {
+            if let Some(wrong) = backing.misplaced(field.key, false) {
+                field.note(wrong);
+                failed = true;
             }
-            _ => {}
         }
         match &mut backing {
+            Backing::Nvme(part) => (part.offset, part.size) = (first.unwrap_or(0), bytes),
             Backing::File { page_cache, raw, pinned, .. } => {
-                *page_cache = cached.unwrap_or(false);
-                *raw = as_is.unwrap_or(false);
-                *pinned = stays.unwrap_or(false);
+                (*page_cache, *raw, *pinned) = (cached, as_is, stays);
             }
-            _ => {
-                let keys = [("page_cache", cached), ("raw", as_is), ("pinned", stays)];
-                if let Some((key, _)) = keys.iter().find(|(_, flag)| flag.is_some()) {
-                    self.note(&format!("`{key}` is for `file` alone; leave it out"));
-                    return None;
-                }
-            }
+            _ => {}
         }
         if let Backing::File { path, .. } = &backing {
             self.file(path, read_only, taken);
         }
-        let way = way?;
+        let way = way.filter(|_| !failed)?;
         Some(Disk { name, backing, way, queues, read_only, packed, serial, front_ends, limits })
     }
 

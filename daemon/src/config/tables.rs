@@ -1,9 +1,9 @@
 //! The tables of the file: which keys they have, and what has to be there.
 
 use super::field::{Field, Key, Reader, in_file_order, shown};
-use super::values::{some_rate, switch_name, weight};
+use super::values::{some_rate, station, switch_name, weight};
 use super::{Host, Limits, Network, Out, Plan, Uplink, Way, Wrong};
-use plan::{DEFAULT_MTU, MTUS, Mac, VLANS, parse_micros};
+use plan::{DEFAULT_MTU, MTUS, VLANS, parse_micros};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -249,7 +249,7 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
                 }
                 "mac" => {
                     let needed = "a MAC address in quotes, such as \"02:00:00:00:00:01\"";
-                    field.read(needed, str::parse::<Mac>).map(|read| mac = Some(read))
+                    field.read(needed, station).map(|read| mac = Some((read, field)))
                 }
                 "vlan" => {
                     let range = u64::from(*VLANS.start())..=u64::from(*VLANS.end());
@@ -282,6 +282,14 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
             };
             failed |= known.is_none();
         }
+        if let Some(((mac, field), switch)) = mac.zip(switch.as_ref()) {
+            let key = format!("mac {mac} {switch}");
+            if let Some(other) = taken.insert(key, self.place.to_owned()) {
+                let problem = "at this switch; each has one of its own";
+                field.note(format!("{mac} is {other}'s {problem}"));
+                failed = true;
+            }
+        }
         if failed {
             return None;
         }
@@ -293,7 +301,7 @@ impl<'t, 'r, 'a> Table<'t, 'r, 'a> {
             name,
             way: way?,
             switch: switch?,
-            mac,
+            mac: mac.map(|(mac, _)| mac),
             vlan,
             queues,
             packed,

@@ -146,8 +146,6 @@ connect = \"n\"
             "io.toml:5: [disk.b]: unknown key `backing`; a disk in memory is ram = \"1G\", one that keeps nothing null = \"1T\"; a file has its own size",
         ]
     );
-    let size = "[disk.a]\nsocket = \"s\"\nram = \"1M\"\nsize = \"1G\"";
-    assert!(says(size)[0].starts_with("io.toml:1: [disk.a]: `offset` and `size` are for `nvme`"));
     assert!(says("[disk.\"a\\u001b\"]\nram = \"1M\"\nsocket = \"s\"")[0].contains("letters"));
     assert!(says("a = ")[0].starts_with("io.toml:1: not valid TOML"));
     assert_eq!(
@@ -180,6 +178,52 @@ metrics = \"./c\"
     );
     let readers = text.replace("\"x.img\"", "\"x.img\"\nread_only = true");
     assert_eq!(says(&readers).len(), 2);
+}
+
+#[test]
+fn what_another_kind_of_disk_has_is_said_on_its_line() {
+    let text = "
+[disk.a]
+ram = \"64M\"
+socket = \"a\"
+offset = \"1M\"
+size = \"1G\"
+timeout = \"3s\"
+page_cache = true
+pinned = true
+raw = false
+";
+    let told = [
+        "5: [disk.a] offset: `offset` is for `nvme` alone; leave it out",
+        "6: [disk.a] size: `size` is for `nvme` alone; leave it out; a disk in memory has it in `ram`, and a file its own",
+        "7: [disk.a] timeout: `timeout` is for `nbd` alone; leave it out",
+        "8: [disk.a] page_cache: `page_cache` is for `file` alone; leave it out",
+        "9: [disk.a] pinned: `pinned` is for `file` alone; leave it out",
+        "10: [disk.a] raw: `raw` is for `file` alone; leave it out",
+    ];
+    assert_eq!(says(text), told.map(|told| format!("io.toml:{told}")));
+}
+
+/// Whatever else is wrong with either.
+#[test]
+fn an_address_is_one_stations() {
+    let network = |name: &str, mac: &str, more: &str| {
+        format!("[network.{name}]\nsocket = \"{name}\"\nmac = \"{mac}\"\n{more}\n")
+    };
+    let text = [
+        network("a", "02:00:00:00:00:01", "switch = \"lan\""),
+        network("b", "02:00:00:00:00:01", "switch = \"lan\"\nmtu = 1"),
+        network("c", "02:00:00:00:00:01", "switch = \"other\""),
+        network("d", "03:00:00:00:00:01", ""),
+        network("e", "00:00:00:00:00:00", "switch = \"lan\""),
+    ];
+    let told = [
+        "7: [network.b] mac: 02:00:00:00:00:01 is [network.a]'s at this switch; each has one of its own",
+        "9: [network.b] mtu: `1` is out of range; use 1280 to 65535",
+        "16: [network.d] mac: 03:00:00:00:00:01 is a group's address; a station's first byte is even",
+        "20: [network.e] mac: 00:00:00:00:00:00 is no station's address; give one such as \"02:00:00:00:00:01\"",
+    ];
+    assert_eq!(says(&text.concat()), told.map(|told| format!("io.toml:{told}")));
 }
 
 #[test]

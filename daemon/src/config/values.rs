@@ -2,7 +2,7 @@
 
 use super::field::{Field, shown};
 use blk::config::SERIAL_BYTES;
-use plan::{MAX_WEIGHT, parse_rate};
+use plan::{MAX_WEIGHT, Mac, parse_rate};
 
 pub fn weight(field: &Field<'_, '_, '_, '_>) -> Option<u32> {
     let needed = "a whole number, such as 100";
@@ -32,5 +32,17 @@ pub fn switch_name(text: &str) -> Result<String, &'static str> {
     match text {
         "" => Err("the name is empty; give one such as \"lan\""),
         name => Ok(name.to_owned()),
+    }
+}
+
+/// The address of a station.
+pub fn station(text: &str) -> Result<Mac, String> {
+    let mac = text.parse::<Mac>().map_err(|error| error.to_string())?;
+    match net::Mac(mac.0) {
+        own if own.is_station() => Ok(mac),
+        own if own.is_group() => {
+            Err(format!("{mac} is a group's address; a station's first byte is even"))
+        }
+        _ => Err(format!("{mac} is no station's address; give one such as \"02:00:00:00:00:01\"")),
     }
 }

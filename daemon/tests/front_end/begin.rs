@@ -108,15 +108,37 @@ fn memory_that_isnt_shared_is_said() {
     daemon.wait_until_said("QEMU needs memory-backend-memfd,share=on", 1);
 }
 
-/// What is for files alone.
+/// As the file says it; all of it at once.
 #[test]
-fn a_disk_in_memory_has_nothing_of_a_file() {
-    for option in ["--page-cache", "--raw", "--pinned"] {
-        let disk = ["disk", "--ram", "1M", option, "--socket", "/nowhere/a"];
-        let output = Command::new(PROGRAM).args(disk).output().expect("it runs");
-        let said = said(&output);
-        assert!(said.contains(&format!("{option} is for --file alone; leave it out")), "{said}");
+fn what_another_kind_of_disk_has_is_refused() {
+    let run = |options: &[&str]| {
+        let mut command = Command::new(PROGRAM);
+        command.arg("disk").args(options).args(["--socket", "/nowhere/a"]);
+        said(&command.output().expect("it runs"))
+    };
+    let [file, ram, nbd] = [["--file", "s.img"], ["--ram", "64M"], ["--nbd", "nbd://nowhere/"]];
+    for (kept, options, kind) in [
+        (ram, &["--page-cache", "--raw", "--pinned"][..], "file"),
+        (file, &["--tls-ca=f", "--tls-certificate=f", "--tls-key=f", "--timeout=3s"], "nbd"),
+        (nbd, &["--offset=3", "--size=1G"], "nvme"),
+    ] {
+        let said = run(&[&kept[..], options].concat());
+        assert_eq!(said.lines().count(), options.len(), "{said}");
+        for option in options {
+            let option = option.split('=').next().expect("a name");
+            let sentence = format!("{option} is for --{kind} alone; leave it out");
+            assert!(said.contains(&sentence), "{sentence}: {said}");
+        }
     }
+    let said = run(&["--ram", "1G", "--tls-name", "foo", "--size", "3"]);
+    assert_eq!(
+        said,
+        "exitless-io: --tls-name is for --nbd alone; leave it out\n\
+         exitless-io: --size is for --nvme alone; leave it out; a disk in memory has it in --ram, \
+         and a file its own\n"
+    );
+    let said = run(&["--nbd", "nbds://nowhere/", "--tls-name", "foo"]);
+    assert!(said.contains("--tls-ca is missing; name the file"), "{said}");
 }
 
 /// After five ends at once systemd gives a service up, if the unit doesn't say otherwise.

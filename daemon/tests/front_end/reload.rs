@@ -111,8 +111,11 @@ fn a_network_that_cant_be_changed_stays() {
         disk(name, &what).replace("disk", "network")
     };
     let daemon = Daemon::run(&[&net("a", 1), &net("b", 2), HOST].concat());
-    let (is_done, said) = reload(&daemon, &[&net("a", 1), &net("b", 1), HOST].concat());
-    assert!(!is_done && said.contains("`b` stays as it was: "), "{said}");
+    // The file gives it away, but its network can't be changed.
+    let nowhere = net("a", 3).replace("socket = \"a\"", "socket = \"none/a\"");
+    let (is_done, said) = reload(&daemon, &[&nowhere, &net("b", 1), HOST].concat());
+    assert!(!is_done && said.contains("`a` stays as it was: "), "{said}");
+    assert!(said.contains("`b` stays as it was: "), "{said}");
     let both = daemon.report()["devices"].as_array().map(Vec::len);
     assert_eq!(both, Some(2));
     assert_eq!(reload(&daemon, &[&net("a", 1), &net("b", 3), HOST].concat()).1, "");
