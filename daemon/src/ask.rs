@@ -35,6 +35,9 @@ pub fn connect(path: &Path) -> Result<UnixStream> {
                  `control` in [host], or what it was started with as --control"
             )
         }
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            bail!("{shown} is for its daemon's user alone; run this as that user, or as root")
+        }
         Err(error) => Err(error).with_context(|| format!("{shown} can't be reached")),
     }
 }

@@ -35,7 +35,16 @@ impl Home {
         let (mut kept, mut changed) = (Kept::default(), Vec::new());
         for old in there {
             match wanted.iter().find(|new| new.name() == old.name()) {
-                Some(new) if new.is_like(&old) => self.set_limits(new),
+                Some(new) if new.is_like(&old) => {
+                    let name = old.name();
+                    if *new != old {
+                        self.set_limits(new);
+                        kept.done.push(format!("`{name}` has other limits now"));
+                    }
+                    if self.lacks_socket(name) {
+                        kept.devices.push((new.clone(), None));
+                    }
+                }
                 Some(new) => changed.push((old, new)),
                 None => {
                     self.remove(old.name());
@@ -212,11 +221,14 @@ impl Home {
     /// What there is and what it did.
     pub fn report(&mut self) -> Report {
         let known = &self.known;
+        let closed = known.iter().filter(|known| self.lacks_socket(known.entry.name()));
+        let closed: Vec<_> = closed.map(|known| known.place).collect();
         let said = |place: usize| {
             let found = known.iter().find(|known| known.place == place);
             found.map_or(Default::default(), |Known { entry, .. }| report::Said {
                 backing: entry.backing(),
                 socket: entry.way().path().display().to_string(),
+                is_closed: closed.contains(&place),
                 rate: entry.rate(),
             })
         };

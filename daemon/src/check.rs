@@ -18,6 +18,7 @@ use crate::output;
 use crate::report::Report;
 use crate::rings::Rings;
 use crate::sandbox::folder;
+use crate::show::RENEWED;
 use crate::storage::{self, Access};
 use crate::uplink;
 use anyhow::Result;
@@ -124,6 +125,8 @@ impl Look<'_> {
         let at = [kind, name, key];
         if let Err(error) = listen::is_short(path) {
             self.note(&at, error);
+        } else if matches!(way, Way::Socket(_)) && is_served && !listen::is_there(path) {
+            self.note(&at, format!("{shown} is gone: nobody can connect; {RENEWED}"));
         } else if matches!(way, Way::Socket(_)) && !is_served {
             self.can_be_made(path, &at);
         }

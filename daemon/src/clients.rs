@@ -8,7 +8,7 @@ use crate::metrics::Told;
 use crate::pending::Origin;
 use crate::report::Report;
 use crate::waits::{Source, Waits};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::Mode;
 use rustix::io::Errno;
@@ -79,7 +79,13 @@ impl Clients {
         waits: &Waits,
     ) -> Result<()> {
         let open = |path: &Path, source| desk(path, new(path)?, source, waits);
-        self.control = control.map(|path| open(path, Source::Control)).transpose()?;
+        let control = control.map(|path| {
+            open(path, Source::Control).map_err(|error| match listen::all().iter().any(|it| it == path) {
+                true => anyhow!("{error:#}; what a daemon serves there `exitless-io list --control {0}` shows, and `upgrade` takes over", path.display()),
+                false => error,
+            })
+        });
+        self.control = control.transpose()?;
         self.metrics = metrics.map(|path| open(path, Source::Metrics)).transpose()?;
         Ok(())
     }

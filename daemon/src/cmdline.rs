@@ -219,7 +219,8 @@ struct Kept {
     /// The disk keeps nothing: reads leave the guest's memory as it is. For measurements.
     #[arg(long, value_name = "SIZE", value_parser = disk::size)]
     null: Option<u64>,
-    /// It is kept in memory, and gone with this program. Sizes are bytes, or with K, M, G or T.
+    /// It is kept in memory, and gone with this program. Sizes are bytes, or with K, M, G or T
+    /// (powers of 1024; also KiB to TiB).
     #[arg(long, value_name = "SIZE", value_parser = disk::size)]
     ram: Option<u64>,
     /// It is this file or block device.

@@ -9,6 +9,7 @@ use plan::Size;
 use rustix::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::fmt;
+use std::num::IntErrorKind;
 use std::path::Path;
 use window::ALIGNMENT;
 
@@ -295,8 +296,11 @@ impl fmt::Display for Disk {
 
 /// A size in bytes, or as a file has it.
 pub fn size(text: &str) -> Result<u64, String> {
-    match text.parse() {
+    match text.parse::<u64>() {
         Ok(bytes) if text.bytes().all(|byte| byte.is_ascii_digit()) => Ok(bytes),
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => {
+            Err(plan::SizeError::TooMuch(text.to_owned()).to_string())
+        }
         _ => plan::parse_size(text).map_err(|error| error.to_string()),
     }
 }
@@ -313,6 +317,8 @@ mod tests {
         for text in ["", "64MB", "+5", "1.5G", "99999999999999999999"] {
             assert!(size(text).is_err(), "{text}");
         }
+        let said = size("18446744073709551616").expect_err("64 bits don't count it");
+        assert_eq!(said, "`18446744073709551616` is more than any machine has");
         let said = size("64MB").expect_err("it is none");
         assert!(said.starts_with("`64MB` is no size; write a whole number with K, M, G"), "{said}");
     }

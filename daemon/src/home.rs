@@ -110,19 +110,18 @@ impl Home {
 
     /// A device less: its connections end. Its socket, if that is systemd's.
     pub fn remove_device(&mut self, device: usize) -> Option<UnixListener> {
-        let (_, door) = self.take_device(device)?;
+        let (_, door) = self.take_device(device, "the device was removed")?;
         door.close();
         door.into_handed()
     }
 
-    /// The same, with its door, which stays as it is.
-    pub fn take_device(&mut self, device: usize) -> Option<(Device, Door)> {
+    /// The same, for this reason, with its door, which stays as it is.
+    pub fn take_device(&mut self, device: usize, why: &'static str) -> Option<(Device, Door)> {
         let own = self.connections.iter().filter(|(_, one)| one.device == device);
         let own: Vec<_> = own.map(|(place, _)| place).collect();
         let door = self.doors.get_mut(device).and_then(Option::take)?;
         door.listener().into_iter().for_each(|listener| self.waits.remove(listener));
-        let why = || Error::msg("the device was removed or has changed");
-        own.into_iter().for_each(|place| self.end_now(place, Gone(Some(why()))));
+        own.into_iter().for_each(|place| self.end_now(place, Gone(Some(Error::msg(why)))));
         if let Some(Device { kind: Kind::Disk(disk), .. }) = self.rings.served.devices.get(device) {
             disk.store.ended().into_iter().for_each(|ended| self.waits.remove(ended));
         }
@@ -378,7 +377,9 @@ impl Home {
 
     fn connect(&mut self, device: usize, socket: OwnedFd) -> Result<()> {
         let unclosed = self.unclosed(device);
-        self.take_in(device, Socket::new(socket, unclosed)).map(|_| ())
+        self.take_in(device, Socket::new(socket, unclosed))?;
+        self.say(device, "a front end came");
+        Ok(())
     }
 
     /// What a device's front ends sent and that isn't closed yet.

@@ -11,6 +11,7 @@ use crate::device::{Device, Kind};
 use crate::disk::Data;
 use crate::door::Door;
 use crate::home::{Home, Known};
+use crate::listen;
 use anyhow::{Context as _, Result};
 use rustix::fd::OwnedFd;
 use std::path::Path;
@@ -85,13 +86,15 @@ impl Home {
         let at = at.context("there is no such device any more")?;
         let Known { entry: old, place } = &self.known[at];
         let (old, place) = (old.clone(), *place);
-        let door = match old.way() == entry.way() {
+        let (is_same, is_new) = (old.way() == entry.way(), listener.is_some());
+        let door = match is_same && !is_new {
             true => None,
             false => Some(build::door(entry.way(), &self.folder, &mut self.handed, listener)?),
         };
         let made = self.made_beside(place, &old, &entry, data);
         let made = made.inspect_err(|_| door.iter().for_each(Door::close))?;
-        let (before, old_door) = self.take_device(place).context("the device is gone")?;
+        let (before, old_door) =
+            self.take_device(place, "the device has changed").context("the device is gone")?;
         self.known.remove(at);
         let mut make =
             |entry: &Entry| build::device(entry, None, &mut self.rings, &mut self.switches);
@@ -113,6 +116,7 @@ impl Home {
             return Err(error);
         }
         let door = match door {
+            Some(door) if is_same => door,
             Some(door) => {
                 old_door.close();
                 self.handed.keep(&self.folder.join(old.way().path()), old_door.into_handed());
@@ -124,6 +128,26 @@ impl Home {
         self.rings.served.asked_of(place);
         self.known.insert(at, Known { entry, place });
         Ok(())
+    }
+
+    /// Was the file of its socket removed? Then nobody can connect.
+    pub fn lacks_socket(&self, name: &str) -> bool {
+        let known = self.known.iter().find(|known| known.entry.name() == name);
+        let door = known.and_then(|known| self.doors.get(known.place)?.as_ref());
+        door.and_then(Door::file).is_some_and(|file| !listen::is_there(file))
+    }
+
+    /// Listens at a new socket, in place of the one whose file was removed. Who is connected stays.
+    pub fn renew_socket(&mut self, entry: &Entry, listener: OwnedFd) -> Result<()> {
+        let known = self.known.iter().find(|known| known.entry.name() == entry.name());
+        let place = known.context("there is no such device any more")?.place;
+        let made = Some(listener);
+        let door = build::door(entry.way(), &self.folder, &mut self.handed, made)?;
+        let old = self.doors.get_mut(place).and_then(|old| old.replace(door));
+        // Its file is the new one's by now.
+        old.iter().filter_map(Door::listener).for_each(|old| self.waits.remove(old));
+        eprintln!("exitless-io: {}: its socket was gone, and is made anew", entry.name());
+        self.watch(place)
     }
 
     /// What can be made while the one before is there.

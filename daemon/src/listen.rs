@@ -2,8 +2,10 @@
 
 use crate::sandbox::folder;
 use anyhow::{Context as _, Result, bail};
+use rustix::fs::{Access as Rights, access};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -21,6 +23,11 @@ pub fn all() -> Vec<PathBuf> {
         Some(PathBuf::from(words.nth(2)?.trim_start().split_once(' ')?.1))
     };
     text.lines().filter_map(path).collect()
+}
+
+/// Is there a file of this path, as far as the system says?
+pub fn is_there(path: &Path) -> bool {
+    path.symlink_metadata().err().is_none_or(|error| error.kind() != ErrorKind::NotFound)
 }
 
 /// Fails if the system has no room for the path.
@@ -75,7 +82,17 @@ pub fn at(path: &Path) -> Result<UnixListener> {
             Err(error) => return Err(error).with_context(|| format!("{shown} can't be tried")),
         }
     }
-    UnixListener::bind(path).with_context(|| format!("{shown} can't be made a socket"))
+    UnixListener::bind(path).with_context(|| {
+        let folder = folder(path);
+        // By what the user may: whose rights were given up is refused otherwise.
+        match access(&folder, Rights::WRITE_OK | Rights::EXEC_OK) {
+            Err(Errno::ACCESS) => {
+                let folder = folder.display();
+                format!("this user can't write in {folder}; name a folder of its own for {shown}")
+            }
+            _ => format!("{shown} can't be made a socket"),
+        }
+    })
 }
 
 /// Does anybody listen? Nothing is waited for.

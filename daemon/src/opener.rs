@@ -151,6 +151,9 @@ pub fn run() -> Result<()> {
 fn answer(socket: &OwnedFd, folders: Option<&Folders>) -> Result<()> {
     while let Some((wanted, _)) = hear(socket, RecvFlags::empty())? {
         let mut door = None;
+        // An interface lies in no folder.
+        let folders =
+            folders.filter(|_| !matches!(&wanted, Wanted::Uplink(it) if it.is_interface()));
         let outside = folders.map(|folders| outside(&wanted, folders));
         let (found, with) = find(wanted, &mut door)
             .map_err(|error| explained(error, outside))

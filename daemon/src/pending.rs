@@ -77,6 +77,13 @@ impl Change {
     fn new(origin: Origin, needs: VecDeque<Need>, failed: Vec<String>) -> Change {
         Change { origin, needs, failed, done: Vec::new(), noted: Vec::new() }
     }
+
+    /// It couldn't be had before, for the same reason. Who asks is told, and hasn't failed.
+    fn is_missing_still(&mut self, name: &str, error: &anyhow::Error) {
+        if self.origin != Origin::Itself {
+            self.noted.push(format!("{name} isn't served still: {error:#}"));
+        }
+    }
 }
 
 /// All of them.
@@ -164,7 +171,10 @@ impl Home {
             ]),
             Request::Reload => Ok(vec![Need::Text]),
             Request::Remove(name) => match &self.remove(&name)[..] {
-                [] => Ok(Vec::new()),
+                [] => {
+                    eprintln!("exitless-io: `{name}` was removed");
+                    Ok(Vec::new())
+                }
                 failed => Err(failed.to_vec()),
             },
             Request::Upgrade(asked) => {
@@ -216,7 +226,9 @@ impl Home {
             Need::Device(entry, _) => {
                 let there = self.served(entry.name());
                 let listens = match entry.way() {
-                    _ if there.is_some_and(|there| there.way() == entry.way()) => false,
+                    way if there.is_some_and(|there| there.way() == way) => {
+                        self.lacks_socket(entry.name())
+                    }
                     Way::Socket(path) => !self.handed.has(&self.folder.join(path)),
                     Way::Connect(_) => false,
                 };
@@ -275,7 +287,7 @@ impl Home {
                 };
                 self.note(|now| match added {
                     Ok(()) => now.done.push(format!("{name}: {} is there", asked.out)),
-                    Err(_) if !is_news && now.origin == Origin::Itself => {}
+                    Err(error) if !is_news => now.is_missing_still(&name, &error),
                     Err(error) => {
                         now.failed.push(format!("{name}: {error:#}"));
                         let before = before.map(|before| Need::Uplink(before, None));
@@ -309,7 +321,7 @@ impl Home {
                     (Err(error), Before::AsItIs) if is => {
                         now.failed.push(format!("`{name}` stays as it was: {error:#}"));
                     }
-                    (Err(_), _) if !is_news && now.origin == Origin::Itself => {}
+                    (Err(error), _) if !is_news => now.is_missing_still(&name, &error),
                     (Err(error), Before::AsItIs) if !was => {
                         now.failed.push(format!("{name}: {error:#}"));
                     }
@@ -335,7 +347,11 @@ impl Home {
         let mut next = || with.next().context("a descriptor didn't come along");
         let listener = if listens { Some(next()?) } else { None };
         let data: Result<Option<Data>> = data.map(|told| told.with(&mut next)).transpose();
-        if self.served(entry.name()).is_some() {
+        if let Some(there) = self.served(entry.name()) {
+            if let (true, Some(listener)) = (entry == *there, &listener) {
+                let listener = listener.try_clone()?;
+                return self.renew_socket(&entry, listener);
+            }
             let data = data.inspect_err(|_| leave_nothing(&entry, listens))?;
             return self.replace(entry, listener, data);
         }
@@ -370,6 +386,9 @@ impl Home {
         let is_done = failed.is_empty();
         // Of what failed in part it is said what was done.
         let is_told = !is_done || origin == Origin::Itself;
+        if matches!(origin, Origin::Client(_)) || !is_told {
+            done.iter().for_each(|what| eprintln!("exitless-io: {what}"));
+        }
         failed.extend(done.into_iter().filter(|_| is_told).chain(noted));
         match origin {
             Origin::Client(place) => {

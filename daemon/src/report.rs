@@ -70,6 +70,9 @@ pub struct Device {
     #[serde(default)]
     pub backing: String,
     pub socket: String,
+    /// Its file was removed: nobody can connect.
+    #[serde(default)]
+    pub is_closed: bool,
     /// Front ends that are connected, and all so far.
     pub connected: usize,
     pub connections: u64,
@@ -200,6 +203,7 @@ fn names(kind: &Kind, features: u64) -> Vec<String> {
 pub struct Said {
     pub backing: String,
     pub socket: String,
+    pub is_closed: bool,
     pub rate: Option<u64>,
 }
 
@@ -218,7 +222,7 @@ pub fn report(rings: &mut Rings, said: impl Fn(usize) -> Said) -> Report {
             features: names(&device.kind, if ring.running { ring.features } else { 0 }),
             numbers: Numbers::from(&ring.counted()),
         });
-        let Said { backing, socket, rate } = said(place);
+        let Said { backing, socket, is_closed, rate } = said(place);
         let (kind, size) = match &device.kind {
             Kind::Disk(disk) => ("disk", Some(disk.config.parameters().capacity * SECTOR)),
             Kind::Port(_) => (NETWORK, None),
@@ -229,6 +233,7 @@ pub fn report(rings: &mut Rings, said: impl Fn(usize) -> Said) -> Report {
             size,
             backing,
             socket,
+            is_closed,
             connected: device.connected,
             connections: device.connections,
             ended: device.ended.clone(),

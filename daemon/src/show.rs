@@ -12,6 +12,8 @@ use std::fmt::Write as _;
 
 /// What stands where there is nothing to say.
 const NONE: &str = "-";
+/// What helps against a socket's file that was removed.
+pub const RENEWED: &str = "`exitless-io reload` makes it anew";
 
 /// The devices, one a line; then what their drivers accepted.
 pub fn list(report: &Report) -> String {
@@ -72,6 +74,10 @@ fn tell_more(device: &Device, text: &mut String) {
             times => format!("; times that it waited: {times}, in all for {}", duration(all.held)),
         };
         let _ = writeln!(text, "{name}: its limit is {}{reached}", limits.join(" and "));
+    }
+    if device.is_closed {
+        let socket = Escaped(&device.socket);
+        let _ = writeln!(text, "{name}: {socket} is gone: nobody can connect; {RENEWED}");
     }
     if all.errors > 0 {
         let _ = writeln!(text, "{name}: requests answered with an I/O error: {}", all.errors);

@@ -142,7 +142,16 @@ impl Home {
     /// What is served and what isn't, in a line.
     pub fn status(&self) -> String {
         let names: Vec<_> = self.known.iter().map(|known| known.entry.name()).collect();
-        let names = if names.is_empty() { "nothing".into() } else { names.join(", ") };
+        let names = match self.clients.desks() {
+            [Some((control, _)), _] if names.is_empty() && self.missing.all().is_empty() => {
+                format!(
+                    "nothing yet; `exitless-io add FILE --control {}` adds devices",
+                    control.display()
+                )
+            }
+            _ if names.is_empty() => "nothing".into(),
+            _ => names.join(", "),
+        };
         let missing = self.missing.all().iter();
         let missing = missing.map(|own| format!("; not {}: {}", own.wished.name(), own.why));
         Escaped(&format!("serves {names}{}", missing.collect::<String>())).to_string()

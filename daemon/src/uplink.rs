@@ -9,7 +9,7 @@
 
 use crate::clock::HERTZ;
 use crate::config::{self, Out};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Error, Result, anyhow, bail};
 use daemon_os::{FRAMES, Mapping, Outgoing, Packets};
 use net::header::HEADER_BYTES;
 use net::{Finish, LONG_UPLINK_MEMORY, MAX_FRAME, PortNumber, Switch};
@@ -17,6 +17,8 @@ use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, read, write};
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use std::io::ErrorKind;
+use std::path::Path;
 
 /// Frames that are taken from a TAP in one look.
 const FROM_TAP: u32 = 32;
@@ -193,14 +195,47 @@ pub fn looked_at(asked: &config::Uplink) -> Result<()> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
     let is_there = name_to_index(&socket, name) != Err(Errno::NODEV);
     match &asked.out {
+        Out::Tap(_) if is_there && is_no_tap(name) => bail!("{}", no_tap(name)),
+        Out::Packet(_) if is_there => {
+            let (family, kind) = (AddressFamily::PACKET, SocketType::RAW);
+            let socket = socket_with(family, kind, flags, None);
+            socket.map(drop).map_err(|error| refused(name, error.into()))
+        }
         Out::Tap(_) if !is_there => {
             bail!("there is no TAP {name}; `ip tuntap add mode tap name {name} user …` makes one")
         }
-        Out::Packet(_) if !is_there => {
+        Out::Packet(_) => {
             bail!("there is no interface {name}; `ip link` shows those that there are")
         }
         _ => Ok(()),
     }
+}
+
+/// Does the system say that there is such an interface, which is no TAP? What it says may be of
+/// another network namespace's.
+fn is_no_tap(name: &str) -> bool {
+    let at = Path::new("/sys/class/net").join(name);
+    at.exists() && !at.join("tun_flags").exists()
+}
+
+fn no_tap(name: &str) -> String {
+    format!(
+        "{name} is an interface, and no TAP; packet = \"{name}\" takes it as it is, and `ip tuntap \
+         add mode tap name … user …` makes a TAP"
+    )
+}
+
+/// Why an interface can't be taken, with what would be right.
+fn refused(name: &str, error: std::io::Error) -> Error {
+    let family = Some(Errno::AFNOSUPPORT.raw_os_error());
+    if error.kind() == ErrorKind::PermissionDenied || error.raw_os_error() == family {
+        return anyhow!(
+            "frames of the interface {name} can't be taken without CAP_NET_RAW: a unit gives it by \
+             AmbientCapabilities= and CapabilityBoundingSet=, with AF_PACKET in \
+             RestrictAddressFamilies="
+        );
+    }
+    Error::new(error).context(format!("frames of the interface {name} can't be taken"))
 }
 
 /// A TAP or an interface's socket, for a process that can't open it itself.
@@ -216,9 +251,7 @@ pub fn opened(asked: &config::Uplink) -> Result<OwnedFd> {
             daemon_os::tap(name).with_context(|| format!("the TAP {name} can't be opened"))
         }
         Out::Packet(name) => {
-            let packets = Packets::open(name);
-            let packets = packets
-                .with_context(|| format!("frames of the interface {name} can't be taken"))?;
+            let packets = Packets::open(name).map_err(|error| refused(name, error))?;
             Ok(packets.into_socket())
         }
     }

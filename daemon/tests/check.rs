@@ -9,10 +9,13 @@ mod front_end {
 
 use front_end::daemon::{Daemon, PROGRAM};
 use front_end::driver::FrontEnd;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Output};
 
+/// The user who has nothing.
+const NOBODY: u32 = 65534;
 const HOST: &str = "[host]\ncontrol = \"control\"\n";
 
 fn disk(name: &str, what: &str) -> String {
@@ -148,6 +151,79 @@ fn every_mistake_has_its_line() {
         "{wrong}"
     );
     assert_eq!(names(folder.path()), ["empty", "image", "io.toml", "odd", "plain"]);
+}
+
+/// What is no file, and what this user may not have: each with what would be right.
+#[test]
+fn what_a_user_may_not_have_is_explained() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let mode = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("it is ours");
+    };
+    let own = |path: &Path| {
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).expect("root may");
+        }
+    };
+    for name in ["program", "mine", "closed", "closed/disk", "sockets"] {
+        match name {
+            "program" => drop(std::fs::copy(PROGRAM, at(name)).expect("it is copied")),
+            "closed" | "sockets" => std::fs::create_dir(at(name)).expect("it is made"),
+            _ => std::fs::write(at(name), [0; 4096]).expect("it is written"),
+        }
+        own(&at(name));
+    }
+    mode(&at("mine"), 0o400);
+    mode(&at("closed"), 0o000);
+    mode(&at("program"), 0o755);
+    mode(folder.path(), 0o755);
+    let status = Command::new("mkfifo").arg(at("fifo")).status().expect("it runs");
+    assert!(status.success());
+    let _socket = UnixListener::bind(at("listened")).expect("a socket");
+    let disk = |name: &str, file: &str| {
+        format!("[disk.{name}]\nfile = \"{file}\"\nsocket = \"sockets/{name}\"\n")
+    };
+    let text = [
+        disk("a", "mine"),
+        disk("b", "closed/disk"),
+        disk("c", "/dev/null"),
+        disk("d", "fifo"),
+        disk("e", "listened"),
+        "[network.n]\nswitch = \"lan\"\nsocket = \"sockets/n\"\n".into(),
+        "[network.m]\nswitch = \"wan\"\nsocket = \"sockets/m\"\n".into(),
+        "[uplink.lan]\npacket = \"lo\"\n[uplink.wan]\ntap = \"lo\"\n".into(),
+    ]
+    .concat();
+    std::fs::write(at("io.toml"), text).expect("it is written");
+    let mut command = match rustix::process::geteuid().is_root() {
+        true => {
+            let mut command = Command::new("setpriv");
+            let user = NOBODY.to_string();
+            command.args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
+            command.arg(at("program"));
+            command
+        }
+        false => Command::new(at("program")),
+    };
+    let output = command.arg("check").arg(at("io.toml")).output().expect("it runs");
+    let (is_right, _, wrong) = said(&output);
+    assert!(!is_right);
+    for sentence in [
+        "[disk.a] file: this user can't write ",
+        "/mine; `chmod u+w` it, or say read_only = true (--read-only)",
+        "[disk.b] file: this user can't enter ",
+        "/closed, where ",
+        "[disk.c] file: /dev/null is a character device; a file or a block device is needed",
+        "/fifo is a FIFO; a file or a block device is needed",
+        "/listened is a socket; a file or a block device is needed",
+        "[uplink.lan]: frames of the interface lo can't be taken without CAP_NET_RAW: ",
+        "[uplink.wan]: lo is an interface, and no TAP; packet = \"lo\" takes it as it is",
+    ] {
+        assert!(wrong.contains(sentence), "{sentence}: {wrong}");
+    }
+    assert_eq!(wrong.lines().count(), 7, "{wrong}");
+    mode(&at("closed"), 0o700);
 }
 
 /// What the daemon has that runs with the file is in use by right; what another has is wrong.

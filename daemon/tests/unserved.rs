@@ -189,6 +189,24 @@ fn nothing_at_all_is_a_failure() {
     }
 }
 
+/// How devices come is said where there is none.
+#[test]
+fn nothing_yet_is_told_with_what_to_do() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (file, notify) = (folder.path().join("io.toml"), folder.path().join("notify"));
+    std::fs::write(&file, "[host]\ncontrol = \"control\"\n").expect("it is written");
+    let hears = UnixDatagram::bind(&notify).expect("a socket");
+    let mut command = Command::new(PROGRAM);
+    command.arg("run").arg(&file).env("NOTIFY_SOCKET", &notify).stderr(Stdio::null());
+    let mut child = command.spawn().expect("it starts");
+    let mut bytes = [0; 4096];
+    let count = hears.recv(&mut bytes).expect("it says something");
+    let first = String::from_utf8_lossy(&bytes[..count]).into_owned();
+    assert!(first.contains("serves nothing yet; `exitless-io add FILE --control "), "{first}");
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+}
+
 /// The service is ready, and its status says what it isn't ready for.
 #[test]
 fn systemd_is_told() {

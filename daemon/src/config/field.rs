@@ -155,6 +155,10 @@ impl<'v, 'a> Field<'_, '_, 'v, 'a> {
             self.note(format!("the path is empty; give one such as \"{example}\""));
             return None;
         }
+        if text.starts_with("~/") || text.starts_with('$') {
+            self.note("`~` and variables aren't expanded; write the whole path");
+            return None;
+        }
         let path = self.reader.file.parent().unwrap_or(Path::new("")).join(text);
         // One path is written in one way: without `.` in it.
         let parts = path.components().filter(|part| *part != Component::CurDir);

@@ -11,6 +11,7 @@ const ROOT: &Words = &[
         &["vm", "slice"],
         "this is a plan for the hypervisor, which `exitless run` runs; here are tables such as [disk.web]",
     ),
+    (&["net", "nic"], "did you mean `network`?"),
     (
         &["switch", "switches"],
         "a switch is there as soon as a network names it: switch = \"lan\" in [network.NAME]",
@@ -49,6 +50,8 @@ const NETWORK: &Words = &[
     ),
     (&["coalesce", "polled"], "only a plan of the hypervisor has that"),
 ];
+const UPLINK: &Words =
+    &[(&["bridge", "br"], "a bridge is reached by a TAP that was put into it: tap = \"tap0\"")];
 const HOST: &Words =
     &[(&["sidecores", "sidecore_latency"], "the daemon serves all of it by one thread")];
 const LIMIT: &Words =
@@ -62,6 +65,7 @@ pub fn meant(place: &str, within: &str, found: &str) -> Option<&'static str> {
         ("[disk", "") => DISK,
         ("[disk", "limit") => LIMIT,
         ("[network", "") => NETWORK,
+        ("[uplink", "") => UPLINK,
         ("[host]", "") => HOST,
         _ => return None,
     };
@@ -75,10 +79,11 @@ mod tests {
 
     #[test]
     fn no_key_is_told_away() {
-        let all: [(&Words, &[&str]); 5] = [
+        let all: [(&Words, &[&str]); 6] = [
             (ROOT, &tables::ROOT),
             (DISK, &disk::DISK),
             (NETWORK, &tables::NETWORK),
+            (UPLINK, &tables::UPLINK),
             (HOST, &tables::HOST),
             (LIMIT, &tables::LIMIT),
         ];

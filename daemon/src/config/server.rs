@@ -47,7 +47,8 @@ impl Server {
         match &tls {
             None if read.tls => {
                 return Err(format!(
-                    "{uri} is with TLS, and no CA is named that signs the server's certificate"
+                    "{uri} is with TLS, and no CA is named that signs the server's certificate; add \
+                     tls = {{ ca = \"ca.pem\" }} (--tls-ca)"
                 ));
             }
             Some(_) if !read.tls => {

@@ -14,7 +14,7 @@ pub(super) const NETWORK: [&str; 11] = [
     "socket", "connect", "switch", "mac", "vlan", "queues", "packed", "mtu", "rate", "flood",
     "weight",
 ];
-const UPLINK: [&str; 2] = ["tap", "packet"];
+pub(super) const UPLINK: [&str; 2] = ["tap", "packet"];
 pub(super) const HOST: [&str; 3] = ["control", "metrics", "paths"];
 pub(super) const LIMIT: [&str; 3] = ["iops", "rate", "burst"];
 /// The longest burst, in microseconds: an hour.
@@ -84,6 +84,13 @@ fn root_table(reader: &Reader<'_>, root: &DeTable<'_>, plan: &mut Plan) {
         for (own, value) in in_file_order(tables) {
             let place = format!("[{name}.{}]", shown(own.get_ref()));
             let field = Field { reader, place: &place, key: "", value };
+            if !matches!(value.get_ref(), DeValue::Table(_)) {
+                let word = shown(own.get_ref());
+                let problem =
+                    format!("`{word}` stands in no device's table; name it: [{name}.web]");
+                reader.note(own.span().start, &format!("[{name}]"), "", problem);
+                break;
+            }
             let Some(table) = field.table(&needed) else { continue };
             let at = Table { reader, place: &place, name: own, table };
             match name {

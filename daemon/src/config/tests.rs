@@ -204,6 +204,35 @@ raw = false
     assert_eq!(says(text), told.map(|told| format!("io.toml:{told}")));
 }
 
+#[test]
+fn what_is_meant_is_said() {
+    for (text, told) in [
+        (
+            "[disk]\nram = \"1M\"\nsocket = \"s\"",
+            "2: [disk]: `ram` stands in no device's table; name it: [disk.web]",
+        ),
+        (
+            "[disk.a]\nfile = \"~/x\"\nsocket = \"s\"",
+            "2: [disk.a] file: `~` and variables aren't expanded; write the whole path",
+        ),
+        (
+            "[disk.a]\nram = \"1M\"\nsocket = \"$HOME/x\"",
+            "3: [disk.a] socket: `~` and variables aren't expanded; write the whole path",
+        ),
+        ("[net.a]\nmtu = 1500", "1: unknown key `net`; did you mean `network`?"),
+        (
+            "[uplink.lan]\nbridge = \"br0\"",
+            "2: [uplink.lan]: unknown key `bridge`; a bridge is reached by a TAP that was put into it: tap = \"tap0\"",
+        ),
+        (
+            "[disk.a]\nnbd = \"nbds://host/\"\nsocket = \"s\"",
+            "1: [disk.a]: nbds://host/ is with TLS, and no CA is named that signs the server's certificate; add tls = { ca = \"ca.pem\" } (--tls-ca)",
+        ),
+    ] {
+        assert_eq!(says(text), [format!("io.toml:{told}")]);
+    }
+}
+
 /// Whatever else is wrong with either.
 #[test]
 fn an_address_is_one_stations() {

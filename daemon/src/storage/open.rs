@@ -8,17 +8,21 @@ use blk::SECTOR;
 use daemon_os::{InUse, lock};
 use rustix::event::{Timespec, poll};
 use rustix::fd::OwnedFd;
-use rustix::fs::{Access as Rights, AtFlags, OFlags, SeekFrom, StatxFlags, seek, statx};
+use rustix::fs::{Access as Rights, AtFlags, OFlags, SeekFrom, StatxFlags, access, seek, statx};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 use std::fs::File;
 use std::io::ErrorKind;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// A lock may be that of a daemon that was killed, whose last I/O still goes on: the kernel keeps
 /// it until that has ended, and so long nothing else may touch the file.
 const LOCK_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Who has a lock.
+const TOLD: &str = "`lslocks` says which";
 
 /// A file that is open and locked.
 pub struct Opened {
@@ -54,6 +58,7 @@ pub fn open(path: &Path, access: Access) -> Result<Opened> {
         let mut options = File::options();
         options.read(true).write(!access.read_only).custom_flags(flags.bits() as i32).open(path)
     };
+    may_be_one(path)?;
     let opened = open(OFlags::empty());
     // By what the user may: who opens for the daemon is refused otherwise for want of a right.
     if opened.as_ref().is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
@@ -78,6 +83,7 @@ pub fn open(path: &Path, access: Access) -> Result<Opened> {
 ///
 /// As for [`open`], with what would be right.
 pub fn looked_at(path: &Path, access: Access, locks: bool) -> Result<u64> {
+    may_be_one(path)?;
     let (file, size, _) = known(path, File::open(path), access)?;
     if !access.read_only {
         may_write(path, &[Errno::ACCESS, Errno::ROFS, Errno::PERM])?;
@@ -92,13 +98,48 @@ pub fn looked_at(path: &Path, access: Access, locks: bool) -> Result<u64> {
 
 /// Fails if the system says so, by one of these, that this user can't write it.
 fn may_write(path: &Path, if_any: &[Errno]) -> Result<()> {
-    match rustix::fs::access(path, Rights::WRITE_OK) {
+    may_enter(path)?;
+    match access(path, Rights::WRITE_OK) {
         Err(error) if if_any.contains(&error) => {
             let shown = path.display();
-            bail!("this user can't write {shown}; `chown` it, or say read_only = true")
+            let own = path.metadata().is_ok_and(|there| there.uid() == geteuid().as_raw());
+            let mend = if own { "chmod u+w" } else { "chown" };
+            bail!(
+                "this user can't write {shown}; `{mend}` it, or say read_only = true (--read-only)"
+            )
         }
         _ => Ok(()),
     }
+}
+
+/// Fails if this user can't enter one of the folders that it lies in.
+fn may_enter(path: &Path) -> Result<()> {
+    let folders: Vec<_> = path.ancestors().skip(1).collect();
+    for folder in folders.into_iter().rev().filter(|folder| !folder.as_os_str().is_empty()) {
+        if access(folder, Rights::EXEC_OK) == Err(Errno::ACCESS) {
+            let (shown, folder) = (path.display(), folder.display());
+            bail!("this user can't enter {folder}, where {shown} is; `chmod` or `chown` the folder")
+        }
+    }
+    Ok(())
+}
+
+/// Fails if what is there can't be a disk, whatever it says of itself. It isn't opened: who opens a
+/// FIFO waits.
+fn may_be_one(path: &Path) -> Result<()> {
+    let Ok(there) = path.metadata() else { return Ok(()) };
+    let kind = there.file_type();
+    let is_one = kind.is_file() || kind.is_block_device();
+    let names = [
+        (kind.is_dir(), "folder"),
+        (kind.is_char_device(), "character device"),
+        (kind.is_fifo(), "FIFO"),
+    ];
+    let name = names.iter().find(|(is_it, _)| *is_it).map_or("socket", |(_, name)| *name);
+    if is_one {
+        return Ok(());
+    }
+    bail!("{} is a {name}; a file or a block device is needed", path.display())
 }
 
 /// Fails unless a file of so many bytes can be a disk.
@@ -126,12 +167,12 @@ fn known(path: &Path, opened: std::io::Result<File>, access: Access) -> Result<(
             bail!("{shown} isn't there; `truncate -s 10G {shown}` makes one of 10 GiB")
         }
         Err(error) if error.kind() == ErrorKind::NotFound => bail!("{shown} isn't there"),
-        Err(error) => return Err(error).with_context(|| format!("{shown} can't be opened")),
+        Err(error) => {
+            may_enter(path)?;
+            return Err(error).with_context(|| format!("{shown} can't be opened"));
+        }
     };
     let kind = file.metadata().with_context(|| format!("{shown} says nothing of itself"))?;
-    if kind.is_dir() {
-        bail!("{shown} is a folder; a file or a block device is needed");
-    }
     if let Some(format) = super::format::of(&file).filter(|_| !access.raw) {
         bail!(
             "{shown} is a {format} image, whose first write would ruin it; have qemu-nbd serve it \
@@ -181,10 +222,10 @@ fn in_use(path: &Path, found: Option<InUse>) -> Result<()> {
     match found {
         None => Ok(()),
         Some(InUse::Writes) => {
-            bail!("{shown} is in use: another program has locked it for writing")
+            bail!("{shown} is in use: another program has locked it for writing; {TOLD}")
         }
         Some(InUse::Excludes) => {
-            bail!("{shown} is in use: another program has locked it against writers")
+            bail!("{shown} is in use: another program has locked it against writers; {TOLD}")
         }
     }
 }
