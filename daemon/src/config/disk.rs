@@ -143,15 +143,14 @@ impl Table<'_, '_, '_> {
             return None;
         }
         let way = self.way(ways, taken);
-        match uri {
-            Some(uri) => match Server::new(&uri, secret, silence) {
+        if let Some(uri) = uri {
+            match Server::new(&uri, secret, silence) {
                 Ok(server) => backings.push(Backing::Nbd(server)),
                 Err(wrong) => {
                     self.note(&wrong);
                     return None;
                 }
-            },
-            None => {}
+            }
         }
         let [mut backing] = <[Backing; 1]>::try_from(backings)
             .map_err(|said| {
