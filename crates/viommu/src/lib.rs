@@ -41,6 +41,7 @@ mod reserved;
 mod teardown;
 #[cfg(test)]
 mod tests;
+pub mod vtd;
 
 pub use config::{BYPASS, BYPASS_CONFIG, CONFIG_BYTES, FEATURES, config};
 pub use domains::{Acting, Domains, Hardware};
@@ -149,9 +150,12 @@ pub enum Change {
 /// A domain of the guest's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Domain {
-    number: u32,
+    /// What the front end knows it by.
+    number: u64,
     /// Its endpoints reach the guest's memory; nothing can be mapped in it.
     bypass: bool,
+    /// Its endpoints reach nothing, whatever is mapped in it.
+    blocked: bool,
 }
 
 /// Where an endpoint is attached.
@@ -219,14 +223,23 @@ impl Viommu {
     pub fn reach(&self, endpoint: usize) -> Reach {
         match self.attached.get(endpoint).copied().flatten() {
             Some(place) if self.is_bypass(place) => Reach::Memory,
+            Some(place) if self.is_blocked(place) => Reach::Nothing,
             Some(place) => Reach::Domain(place),
             None if self.bypass && !self.closed => Reach::Memory,
             None => Reach::Nothing,
         }
     }
 
+    fn of(&self, place: usize) -> Option<Domain> {
+        self.domains.get(place).copied().flatten()
+    }
+
     fn is_bypass(&self, place: usize) -> bool {
-        self.domains.get(place).copied().flatten().is_some_and(|domain| domain.bypass)
+        self.of(place).is_some_and(|domain| domain.bypass)
+    }
+
+    fn is_blocked(&self, place: usize) -> bool {
+        self.of(place).is_some_and(|domain| domain.blocked)
     }
 
     /// Something happens to it besides requests. A unit that fails leaves an endpoint where it was,
@@ -270,16 +283,15 @@ impl Viommu {
     }
 
     /// The place of a domain.
-    fn domain(&self, number: u32) -> Result<usize, Status> {
+    fn domain(&self, number: u64) -> Result<usize, Status> {
         let of = |domain: &Option<Domain>| domain.is_some_and(|domain| domain.number == number);
         self.domains.iter().position(of).ok_or(Status::NoEntry)
     }
 
-    /// `ATTACH`: makes the domain, if there is none of this number.
-    fn attach(&mut self, t: &mut dyn Tables, number: u32, id: u32, bypass: bool) -> Done {
-        let endpoint = self.endpoint(id)?;
-        let known = self.domain(number).ok();
-        if known.is_some_and(|place| self.is_bypass(place) != bypass) {
+    /// Has an endpoint join the domain of this number, which is made as `new` if there is none.
+    fn join(&mut self, t: &mut dyn Tables, endpoint: usize, new: Domain) -> Done {
+        let known = self.domain(new.number).ok();
+        if known.is_some_and(|place| self.is_bypass(place) != new.bypass) {
             return Err(Status::Invalid);
         }
         if known.is_some() && self.attached.get(endpoint) == Some(&known) {
@@ -289,8 +301,8 @@ impl Viommu {
         // There is one: this endpoint is in none, and each other one in one at most.
         let free = || self.domains.iter().position(Option::is_none);
         let place = known.or_else(free).ok_or(Status::NoMemory)?;
-        if let Some(domain) = self.domains.get_mut(place) {
-            *domain = Some(Domain { number, bypass });
+        if let Some(domain) = self.domains.get_mut(place).filter(|domain| domain.is_none()) {
+            *domain = Some(new);
         }
         if let Some(attached) = self.attached.get_mut(endpoint) {
             *attached = Some(place);
@@ -303,9 +315,33 @@ impl Viommu {
         Ok(led?)
     }
 
+    /// Has the endpoints of a domain reach nothing, or what is mapped in it. What is mapped in one
+    /// that is blocked is forgotten.
+    fn block(&mut self, t: &mut dyn Tables, place: usize, blocked: bool) -> Done {
+        if let Some(Some(domain)) = self.domains.get_mut(place) {
+            domain.blocked = blocked;
+        }
+        for endpoint in 0..self.shape.endpoints.len() {
+            if self.attached.get(endpoint) == Some(&Some(place)) {
+                t.lead(endpoint, self.reach(endpoint))?;
+            }
+        }
+        if blocked {
+            self.teardown.forget(place);
+            t.clear(place);
+        }
+        Ok(())
+    }
+
+    /// `ATTACH`: makes the domain, if there is none of this number.
+    fn attach(&mut self, t: &mut dyn Tables, number: u32, id: u32, bypass: bool) -> Done {
+        let endpoint = self.endpoint(id)?;
+        self.join(t, endpoint, Domain { number: number.into(), bypass, blocked: false })
+    }
+
     /// `DETACH`.
     fn detach(&mut self, t: &mut dyn Tables, number: u32, id: u32) -> Done {
-        let (endpoint, place) = (self.endpoint(id)?, self.domain(number)?);
+        let (endpoint, place) = (self.endpoint(id)?, self.domain(number.into())?);
         if self.attached.get(endpoint) != Some(&Some(place)) {
             return Err(Status::Invalid);
         }
@@ -316,7 +352,7 @@ impl Viommu {
     /// The domain's place, if something can be mapped in it; and the bytes of this range, first to
     /// last, if it is of whole pages that the tables translate.
     fn range(&self, number: u32, first: u64, last: u64) -> Result<(usize, u64), Status> {
-        let place = self.domain(number)?;
+        let place = self.domain(number.into())?;
         if self.is_bypass(place) || last < first {
             return Err(Status::Invalid);
         }
@@ -339,18 +375,39 @@ impl Viommu {
         access: Access,
     ) -> Done {
         let (place, bytes) = self.range(number, first, last)?;
-        if self.shape.reserved.iter().any(|range| range.overlaps(first, last)) {
+        if self.is_reserved(first, last) {
             return Err(Status::Invalid);
         }
         if !to.is_multiple_of(PAGE) {
             return Err(Status::Range);
         }
+        let host = self.host(to, bytes).ok_or(Status::Range)?;
+        self.map_memory(tables, (place, first, bytes), host, access)
+    }
+
+    /// Can't all of this range, first to last, be mapped?
+    fn is_reserved(&self, first: u64, last: u64) -> bool {
+        self.shape.reserved.iter().any(|range| range.overlaps(first, last))
+    }
+
+    /// Where so many bytes of the guest's memory are in the machine's, if they are one run.
+    fn host(&self, at: u64, bytes: u64) -> Option<u64> {
         let of = |region: &Region| {
-            let offset = to.checked_sub(region.guest)?;
+            let offset = at.checked_sub(region.guest)?;
             let end = offset.checked_add(bytes)?;
             (end <= region.len).then(|| region.host + offset)
         };
-        let host = self.shape.memory.iter().find_map(of).ok_or(Status::Range)?;
+        self.shape.memory.iter().find_map(of)
+    }
+
+    /// Maps a run of the guest's memory, which is at `host` in the machine's.
+    fn map_memory(
+        &mut self,
+        tables: &mut dyn Tables,
+        (place, first, bytes): (usize, u64, u64),
+        host: u64,
+        access: Access,
+    ) -> Done {
         // More small pages than all tables have entries would take long to be refused.
         let small = !self.shape.large || !(first ^ host).is_multiple_of(LARGE_PAGE);
         if small && bytes / PAGE > self.shape.pages {

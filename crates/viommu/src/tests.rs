@@ -1,7 +1,7 @@
 //! The device against a model of what the standard says, on tables that remember what the real
 //! unit may have cached; and what is at fixed places.
 
-mod model;
+pub(crate) mod model;
 mod waiting;
 
 use super::*;

@@ -33,13 +33,15 @@ pub struct Unit {
     pub changes: u64,
     /// Calls from here on fail, as those of a unit that doesn't answer.
     pub fails: bool,
+    /// Pages that were taken away, whoever asked.
+    pub taken: BTreeSet<u64>,
 }
 
 impl Unit {
     pub fn new(most: usize) -> Unit {
         let reach = [Reach::Memory; MAX_ENDPOINTS];
-        let (places, cached) = Default::default();
-        Unit { places, reach, cached, most, changes: 0, fails: false }
+        let (places, cached, taken) = Default::default();
+        Unit { places, reach, cached, most, changes: 0, fails: false, taken }
     }
 
     /// Page and frame of all that an endpoint reaches through a domain.
@@ -86,6 +88,7 @@ impl Tables for Unit {
     fn unmap(&mut self, place: usize, at: u64, bytes: u64) -> Result<(), Refused> {
         self.changes += 1;
         let range = at..at + bytes;
+        self.taken.extend(self.places[place].range(range.clone()).map(|(page, _)| *page));
         self.places[place].retain(|page, _| !range.contains(page));
         for (cached, reach) in self.cached.iter_mut().zip(&self.reach) {
             if *reach == Reach::Domain(place) {

@@ -1,0 +1,607 @@
+//! Guests that keep to the manual, against a model of its tables; and guests that don't.
+
+use super::at::{
+    ADDRESS, BUSY, COMMAND, CONTEXT_COMMAND, FAULT_STATUS, QUEUE, QUEUE_ERROR, QUEUE_HEAD,
+    QUEUE_TAIL, QUEUED, REMAPPING, REMAPS, ROOT, SET_REMAPPING, SET_ROOT, STATUS, TLB, TRANSLATES,
+};
+use super::*;
+use crate::tests::model::{ENDPOINTS, HIGH, LOW, Pages, Unit, shape};
+use crate::{PAGE, Reach};
+use paging::Access;
+use proptest::prelude::*;
+use std::sync::atomic::AtomicU32;
+use window::Memory;
+
+const ROOT_TABLE: u64 = 0x1000;
+const CONTEXT_TABLE: u64 = 0x2000;
+const QUEUE_PAGE: u64 = 0x3000;
+const STATUS_WORD: u64 = 0x4000;
+const ENTRIES: u64 = 0x5000;
+/// Where tables of the second level are made from.
+const TABLES: u64 = 0x10_0000;
+const BOTH: Access = Access::READ.union(Access::WRITE);
+
+/// A guest with its unit, and the real one.
+struct Machine {
+    memory: Memory,
+    page: Box<Page>,
+    device: Viommu,
+    vtd: Vtd,
+    unit: Unit,
+    next_table: u64,
+    tail: u32,
+    reroutes: u32,
+}
+
+impl Machine {
+    fn new(most: usize) -> Self {
+        let page: Box<Page> = Box::new([const { AtomicU32::new(0) }; 1024]);
+        let device = Viommu::new(Shape { reserved: &[MESSAGES], ..shape() }, 0);
+        let vtd = Vtd::new(&device);
+        let runs = [(LOW.guest, LOW.len), (HIGH.guest, HIGH.len)];
+        let memory = Memory::new(&runs, 0);
+        Registers::new(&page).reset(4);
+        let unit = Unit::new(most);
+        Machine { memory, page, device, vtd, unit, next_table: TABLES, tail: 0, reroutes: 0 }
+    }
+
+    /// One whose guest has switched all of it on, with endpoint `i` in domain `i + 1`.
+    fn on(most: usize) -> (Self, [u64; 3]) {
+        let mut machine = Machine::new(most);
+        let roots = [(); 3].map(|()| machine.table());
+        for (i, root) in roots.into_iter().enumerate() {
+            machine.set_context(i, root | 1, (i as u64 + 1) << 8 | 2);
+        }
+        machine.put(ROOT_TABLE, CONTEXT_TABLE | 1);
+        machine.write64(ROOT, ROOT_TABLE);
+        machine.command(SET_ROOT);
+        machine.write64(QUEUE, QUEUE_PAGE);
+        machine.command(QUEUED);
+        machine.command(QUEUED | TRANSLATES);
+        (machine, roots)
+    }
+
+    fn window(&self) -> Window {
+        self.memory.window()
+    }
+
+    fn put(&self, at: u64, word: u64) {
+        self.window().write(at, &word.to_le_bytes()).unwrap();
+    }
+
+    fn get(&self, at: u64) -> u64 {
+        let mut bytes = [0; 8];
+        self.window().read(at, &mut bytes).map_or(0, |()| u64::from_le_bytes(bytes))
+    }
+
+    fn set_context(&self, endpoint: usize, low: u64, high: u64) {
+        let at = CONTEXT_TABLE + 16 * u64::from(ENDPOINTS[endpoint]);
+        self.put(at, low);
+        self.put(at + 8, high);
+    }
+
+    fn table(&mut self) -> u64 {
+        self.next_table += PAGE;
+        self.next_table - PAGE
+    }
+
+    fn registers(&self) -> Registers<'_> {
+        Registers::new(&self.page)
+    }
+
+    fn write64(&self, at: usize, value: u64) {
+        self.registers().write(at as u64, 8, value);
+    }
+
+    fn read(&self, at: usize) -> u32 {
+        self.registers().get(at)
+    }
+
+    fn step(&mut self) -> Step {
+        let (page, window) = (Registers::new(&self.page), self.memory.window());
+        self.vtd.step(page, &window, (&mut self.device, &mut self.unit))
+    }
+
+    /// Steps until there is nothing to do; routes are followed.
+    fn run(&mut self) {
+        for _ in 0..100_000 {
+            if !self.registers().is_news() {
+                return;
+            }
+            if self.step() == Step::Reroute {
+                self.reroutes += 1;
+                self.vtd.rerouted();
+            }
+        }
+        panic!("it never ends");
+    }
+
+    fn command(&mut self, command: u32) {
+        self.registers().write(COMMAND as u64, 4, command.into());
+        self.run();
+        assert_eq!(self.read(STATUS), command);
+    }
+
+    /// Puts descriptors into the queue, and one behind them that writes a word.
+    fn ask(&mut self, all: &[[u64; 2]]) -> u32 {
+        let wait = [5 | 1 << 5 | 0x77 << 32, STATUS_WORD];
+        for descriptor in all.iter().chain([&wait]) {
+            let at = QUEUE_PAGE + u64::from(self.tail);
+            self.put(at, descriptor[0]);
+            self.put(at + 8, descriptor[1]);
+            self.tail = (self.tail + 16) % 4096;
+        }
+        self.put(STATUS_WORD, 0);
+        self.registers().write(QUEUE_TAIL as u64, 4, self.tail.into());
+        self.run();
+        self.get(STATUS_WORD) as u32
+    }
+
+    /// The place in the table of the last level but `above` levels that is of this address.
+    fn entry(&mut self, root: u64, at: u64, above: u32) -> u64 {
+        let mut table = root;
+        for level in (1 + above..4).rev() {
+            let entry = table + at / (PAGE << (9 * level)) % 512 * 8;
+            if self.get(entry) & 3 == 0 {
+                let new = self.table();
+                self.put(entry, new | 3);
+            }
+            table = self.get(entry) & !0xFFF;
+        }
+        table + at / (PAGE << (9 * above)) % 512 * 8
+    }
+
+    fn map(&mut self, root: u64, at: u64, word: u64) {
+        let entry = self.entry(root, at, 0);
+        self.put(entry, word);
+    }
+
+    /// What a domain maps by the manual: the whole tree.
+    fn model(&self, root: u64) -> Pages {
+        let mut pages = Pages::new();
+        self.collect(root, 3, 0, 3, &mut pages);
+        pages
+    }
+
+    fn collect(&self, table: u64, level: u32, at: u64, rights: u64, into: &mut Pages) {
+        let size = PAGE << (9 * level);
+        for n in 0..512 {
+            let word = self.get(table + 8 * n);
+            let (rights, at, to) = (rights & word & 3, at + n * size, word & !0xFFF);
+            let large = word & 1 << 7 != 0;
+            if rights == 0 || level == 2 && large {
+                continue;
+            }
+            if level > 0 && !(level == 1 && large) {
+                self.collect(to, level - 1, at, rights, into);
+                continue;
+            }
+            let to = to & !(size - 1);
+            let inside = |run: &crate::Region| {
+                (to >= run.guest && to - run.guest + size <= run.len)
+                    .then(|| run.host + to - run.guest)
+            };
+            let Some(host) = [LOW, HIGH].iter().find_map(inside) else { continue };
+            if at >> 20 == 0xFEE || (0xFEE0_0000..0xFEF0_0000).contains(&at) {
+                continue;
+            }
+            let mut access = Access::empty();
+            access.set(Access::READ, rights & 1 != 0);
+            access.set(Access::WRITE, rights & 2 != 0);
+            for page in (0..size).step_by(PAGE as usize) {
+                into.insert(at + page, (host + page, access));
+            }
+        }
+    }
+
+    fn place(&self, endpoint: usize) -> usize {
+        match self.unit.reach[endpoint] {
+            Reach::Domain(place) => place,
+            other => panic!("endpoint {endpoint} reaches {other:?}"),
+        }
+    }
+
+    fn mapped(&self, endpoint: usize) -> Pages {
+        self.unit.places[self.place(endpoint)].clone()
+    }
+}
+
+fn pages(id: u16, at: u64, order: u64) -> [u64; 2] {
+    [2 | 3 << 4 | u64::from(id) << 16, at | order]
+}
+
+fn domain(id: u16) -> [u64; 2] {
+    [2 | 2 << 4 | u64::from(id) << 16, 0]
+}
+
+const ALL: [u64; 2] = [2 | 1 << 4, 0];
+const CONTEXTS: [u64; 2] = [1 | 1 << 4, 0];
+const INTERRUPTS: [u64; 2] = [4, 0];
+
+#[test]
+fn what_an_invalidation_is_of_is_mapped_as_the_tables_say_when_its_word_is_written() {
+    let (mut machine, [root, ..]) = Machine::on(4096);
+    machine.map(root, 0x7000, 0x20_0000 | 3);
+    machine.map(root, 0x8000, 0x20_5000 | 1);
+    assert_eq!(machine.mapped(0), Pages::new(), "nothing before it is invalidated");
+    assert_eq!(machine.ask(&[pages(1, 0x7000, 0)]), 0x77);
+    assert_eq!(machine.mapped(0), [(0x7000, (LOW.host + 0x20_0000, BOTH))].into());
+    assert_eq!(machine.ask(&[pages(1, 0x8000, 3)]), 0x77);
+    let read_only = (0x8000, (LOW.host + 0x20_5000, Access::READ));
+    assert_eq!(machine.mapped(0), [(0x7000, (LOW.host + 0x20_0000, BOTH)), read_only].into());
+    machine.map(root, 0x7000, 0);
+    machine.ask(&[pages(2, 0x7000, 0)]);
+    assert_eq!(machine.mapped(0).len(), 2, "that was another domain's");
+    machine.ask(&[pages(1, 0x7000, 0)]);
+    assert_eq!(machine.mapped(0), [read_only].into());
+    assert_eq!(machine.read(QUEUE_HEAD), machine.read(QUEUE_TAIL));
+}
+
+#[test]
+fn what_stays_as_it_was_is_not_touched() {
+    let (mut machine, [root, ..]) = Machine::on(4096);
+    for n in 0..8 {
+        machine.map(root, 0x1_0000 + n * PAGE, (0x20_0000 + n * PAGE) | 3);
+    }
+    machine.ask(&[pages(1, 0x1_0000, 3)]);
+    machine.ask(&[pages(1, 0x1_0000, 3), domain(1), ALL]);
+    // Ranges with nothing in them are unmapped, which is nothing to the real unit.
+    let taken = machine.unit.taken.clone();
+    assert_eq!(taken, Default::default(), "no page was taken away");
+    machine.map(root, 0x1_2000, 0);
+    machine.ask(&[pages(1, 0x1_2000, 0)]);
+    assert_eq!(machine.unit.taken, [0x1_2000].into());
+}
+
+#[test]
+fn a_device_is_led_to_a_domain_when_its_tables_are_complete() {
+    let mut machine = Machine::new(4096);
+    let root = machine.table();
+    // More than a step reads.
+    for n in 0..1500 {
+        machine.map(root, n * PAGE, (0x1000 * (n % 2048)) | 3);
+    }
+    machine.put(ROOT_TABLE, CONTEXT_TABLE | 1);
+    machine.set_context(0, root | 1, 9 << 8 | 2);
+    machine.write64(ROOT, ROOT_TABLE);
+    machine.command(SET_ROOT);
+    machine.registers().write(COMMAND as u64, 4, TRANSLATES.into());
+    let mut steps = 0;
+    while machine.registers().is_news() {
+        machine.step();
+        steps += 1;
+        match machine.unit.reach[0] {
+            Reach::Nothing => assert_eq!(machine.read(STATUS) & TRANSLATES, 0),
+            Reach::Domain(place) => assert_eq!(machine.unit.places[place].len(), 1500),
+            Reach::Memory => panic!("it isn't translated any more"),
+        }
+    }
+    assert!(steps > 4, "{steps}");
+    assert_eq!((machine.read(STATUS), machine.place(0)), (TRANSLATES, 0));
+    assert_eq!(machine.unit.reach[1], Reach::Nothing, "no context: nothing");
+    machine.command(0);
+    assert_eq!(machine.unit.reach[..3], [Reach::Memory; 3]);
+}
+
+#[test]
+fn contexts_are_as_the_tables_say_from_their_invalidation_on() {
+    let (mut machine, [root, other, _]) = Machine::on(4096);
+    machine.map(other, 0x7000, 0x20_0000 | 3);
+    machine.set_context(0, other | 1, 2 << 8 | 2);
+    machine.set_context(1, 2 << 2 | 1, 7 << 8 | 2);
+    machine.ask(&[]);
+    assert_ne!(machine.place(0), machine.place(1));
+    machine.ask(&[CONTEXTS, domain(2)]);
+    assert_eq!(machine.mapped(0), [(0x7000, (LOW.host + 0x20_0000, BOTH))].into());
+    assert_eq!(machine.unit.reach[1], Reach::Memory, "it passes through");
+    // Not present, of another width, of a type that isn't offered, outside.
+    let wrong = [(root, 1 << 8 | 2), (root | 1, 1 << 8 | 1), (root | 5, 1 << 8 | 2)];
+    for (low, high) in wrong {
+        machine.set_context(2, root | 1, 1 << 8 | 2);
+        machine.ask(&[CONTEXTS]);
+        machine.place(2);
+        machine.set_context(2, low, high);
+        machine.ask(&[CONTEXTS]);
+        assert_eq!(machine.unit.reach[2], Reach::Nothing, "{low:#x} {high:#x}");
+    }
+    machine.put(ROOT_TABLE, LOW.len | 1);
+    machine.ask(&[CONTEXTS]);
+    assert_eq!(machine.unit.reach[..3], [Reach::Nothing; 3]);
+}
+
+#[test]
+fn what_leads_out_of_memory_or_into_interrupts_is_not_mapped() {
+    let (mut machine, [root, ..]) = Machine::on(4096);
+    let outside = [LOW.len, HIGH.guest - PAGE, HIGH.guest + HIGH.len, 1 << 51, !0xFFF & 1 << 50];
+    for (n, to) in outside.into_iter().enumerate() {
+        machine.map(root, n as u64 * PAGE, to | 3);
+    }
+    machine.map(root, 0xFEE0_1000, 0x1000 | 3);
+    machine.map(root, 0x20_0000, (LOW.len - PAGE) | 3);
+    // A large page that is in memory but for its end; one that is, and one that is too large.
+    let [large, inside] = [0x4000_0000, 0x4020_0000].map(|at| machine.entry(root, at, 1));
+    machine.put(large, LOW.len | 1 << 7 | 3);
+    machine.put(inside, 0x40_0000 | 1 << 7 | 3);
+    let huge = machine.entry(root, 0x80_0000_0000, 2);
+    machine.put(huge, 1 << 7 | 3);
+    machine.ask(&[ALL]);
+    let mapped = machine.mapped(0);
+    assert_eq!(mapped.len(), 1 + 512, "{mapped:x?}");
+    assert_eq!(mapped[&0x20_0000].0, LOW.host + LOW.len - PAGE);
+    assert_eq!(mapped[&0x403F_F000].0, LOW.host + 0x5F_F000);
+}
+
+#[test]
+fn a_domain_that_does_not_fit_is_blocked_until_it_does() {
+    let (mut machine, [root, ..]) = Machine::on(600);
+    for n in 0..700 {
+        machine.map(root, n * PAGE, (n * PAGE) | 3);
+    }
+    machine.ask(&[ALL]);
+    assert_eq!(machine.unit.reach[0], Reach::Nothing);
+    assert!(machine.unit.places.iter().all(Pages::is_empty), "its tables are given back");
+    machine.place(1);
+    for n in 100..700 {
+        machine.map(root, n * PAGE, 0);
+    }
+    machine.ask(&[pages(1, 0, 0)]);
+    assert_eq!(machine.unit.reach[0], Reach::Nothing, "a page is not all of it");
+    machine.ask(&[domain(1)]);
+    assert_eq!(machine.mapped(0).len(), 100);
+}
+
+#[test]
+fn a_walk_ends_whatever_the_tables_are() {
+    let (mut machine, [root, ..]) = Machine::on(1 << 20);
+    // One table at each level, in all places, and none of the pages is the guest's.
+    let all = [root, machine.table(), machine.table(), machine.table(), 1 << 50];
+    for pair in all.windows(2) {
+        (0..512).for_each(|n| machine.put(pair[0] + 8 * n, pair[1] | 3));
+    }
+    let before = machine.vtd.take_words();
+    assert!(before < 4000);
+    assert_eq!(machine.ask(&[domain(1)]), 0x77);
+    assert!(machine.vtd.take_words() < 4 * machine.device.shape().pages + 100_000);
+    assert_eq!(machine.unit.reach[0], Reach::Nothing);
+}
+
+#[test]
+fn registers_invalidate_too() {
+    let (mut machine, [root, ..]) = Machine::on(4096);
+    machine.map(root, 0x7000, 0x20_0000 | 3);
+    machine.write64(ADDRESS, 0x7000);
+    machine.write64(TLB, u64::from(BUSY) << 32 | 3 << 60 | 1 << 32);
+    machine.run();
+    assert_eq!(machine.registers().get64(TLB), 3 << 60 | 3 << 57 | 1 << 32);
+    assert_eq!(machine.mapped(0).len(), 1);
+    machine.set_context(0, 0, 0);
+    machine.write64(CONTEXT_COMMAND, u64::from(BUSY) << 32 | 1 << 61);
+    machine.run();
+    assert_eq!(machine.registers().get64(CONTEXT_COMMAND), 1 << 61 | 1 << 59);
+    assert_eq!(machine.unit.reach[0], Reach::Nothing);
+}
+
+#[test]
+fn a_descriptor_that_is_none_stops_the_queue_until_the_error_is_cleared() {
+    let (mut machine, _) = Machine::on(4096);
+    for wrong in [[3, 0], [2, 0], [0xF, 0], [2 | 3 << 4, 37], [1, 0], [5 | 1 << 9, 0]] {
+        let head = machine.read(QUEUE_HEAD);
+        assert_eq!(machine.ask(&[wrong]), 0, "{wrong:?}");
+        assert_eq!(
+            (machine.read(QUEUE_HEAD), machine.read(FAULT_STATUS) & 0xFF),
+            (head, QUEUE_ERROR)
+        );
+        // As Linux does: the wait in its place, and then what it read is cleared.
+        let at = QUEUE_PAGE + u64::from(head);
+        machine.put(at, 5 | 1 << 5 | 0x78 << 32);
+        machine.put(at + 8, STATUS_WORD);
+        machine.registers().write(FAULT_STATUS as u64, 4, QUEUE_ERROR.into());
+        machine.run();
+        assert_eq!(machine.get(STATUS_WORD) as u32, 0x77);
+        assert_eq!(machine.read(FAULT_STATUS) & 0xFF, 0);
+    }
+    machine.registers().write(QUEUE_TAIL as u64, 4, 4096);
+    machine.run();
+    assert_eq!(machine.read(FAULT_STATUS) & 0xFF, QUEUE_ERROR, "a tail beyond the queue");
+}
+
+#[test]
+fn what_the_guest_can_only_read_is_put_right() {
+    let (mut machine, _) = Machine::on(4096);
+    let before: Vec<u32> = (0..256).step_by(4).map(|at| machine.read(at)).collect();
+    for at in [0, 8, 12, 16, 20, STATUS, QUEUE_HEAD] {
+        machine.page[at / 4].store(!0, std::sync::atomic::Ordering::Relaxed);
+    }
+    machine.ask(&[]);
+    let after: Vec<u32> = (0..256).step_by(4).map(|at| machine.read(at)).collect();
+    let differ = |at: &usize| before[at / 4] != after[at / 4];
+    let changed: Vec<usize> = (0..256).step_by(4).filter(differ).collect();
+    assert_eq!(changed, [QUEUE_HEAD, QUEUE_TAIL]);
+    // An exit doesn't even write it.
+    machine.registers().write(8, 8, 0);
+    assert_eq!(machine.read(8), before[2]);
+}
+
+#[test]
+fn what_linux_asks_of_the_capabilities() {
+    let machine = Machine::new(1);
+    let (cap, ecap) = (machine.registers().get64(8), machine.registers().get64(16));
+    assert_eq!((cap >> 7 & 1, cap >> 8 & 0x1F, (cap >> 16 & 0x3F) + 1), (1, 4, 48), "CM, 4 levels");
+    assert_eq!((cap >> 34 & 0xF, cap >> 39 & 1, cap >> 48 & 0x3F), (1, 1, 36), "2 MiB, PSI, MAMV");
+    assert_eq!((cap >> 24 & 0x3FF) * 16 + 16, 0x230, "the fault record is in the page");
+    assert_eq!((ecap & 0x5B, (ecap >> 8 & 0x3FF) * 16), (0x5B, ADDRESS as u64));
+    assert_eq!((ecap >> 2 & 1, ecap >> 43 & 1), (0, 0), "no device TLBs, no scalable mode");
+    let narrow = narrowed(shape());
+    assert_eq!(narrow.last, (1 << 39) - 1, "below HyperTransport's range");
+    assert_eq!(narrowed(Shape { reserved: &[MESSAGES], ..shape() }).last, shape().last);
+}
+
+#[test]
+fn interrupts_go_by_the_guest_s_entries() {
+    let (mut machine, _) = Machine::on(4096);
+    let source = ENDPOINTS[0] as u16;
+    // Vector 0x41 to APIC 0x1234; present; from this device alone.
+    let entry = |index: u64| ENTRIES + 16 * index;
+    machine.put(entry(2), 0x1234 << 32 | 0x41 << 16 | 1);
+    machine.put(entry(2) + 8, 1 << 18 | u64::from(source));
+    let message = |index: u64| (0xFEE0_0000 | 1 << 4 | (index & 0x7FFF) << 5 | 1 << 3, 0);
+    let off = machine.vtd.remapping();
+    assert_eq!(off.of_msi(&machine.window(), source, message(2)), Ok(None));
+    machine.write64(REMAPPING, ENTRIES | 1 << 11 | 3);
+    machine.command(QUEUED | TRANSLATES | SET_REMAPPING);
+    assert_eq!(machine.reroutes, 0);
+    machine.command(QUEUED | TRANSLATES | REMAPS);
+    assert_eq!(machine.reroutes, 1);
+    let (on, window) = (machine.vtd.remapping(), machine.window());
+    let there = Remapped { data: 0x41, logical: false, hint: false, destination: 0x1234 };
+    assert_eq!(on.of_msi(&window, source, message(2)), Ok(Some(there)));
+    // By a handle and an offset; the offset doesn't count without its bit.
+    assert_eq!(on.of_msi(&window, source, (message(1).0, 1)), Ok(Some(there)));
+    let plain = message(2).0 & !(1 << 3);
+    assert_eq!(on.of_msi(&window, source, (plain, 7)), Ok(Some(there)));
+    assert_eq!(on.of_msi(&window, source + 8, message(2)), Err(Blocked::Source(2)));
+    assert_eq!(on.of_msi(&window, source, message(3)), Err(Blocked::NotPresent(3)));
+    assert_eq!(on.of_msi(&window, source, message(16)), Err(Blocked::NoEntry(16)));
+    assert_eq!(on.of_msi(&window, source, (0xFEE0_1000, 0x41)), Err(Blocked::Format));
+    // The IOAPIC's, with level and logical destination; bits of the source that don't count.
+    machine.put(entry(5), 3 << 32 | 0x52 << 16 | 1 << 4 | 1 << 5 | 1 << 3 | 1 << 2 | 1);
+    machine.put(entry(5) + 8, 1 << 18 | 2 << 16 | u64::from(IOAPIC ^ 6));
+    let wanted = Remapped { data: 0x8152, logical: true, hint: true, destination: 3 };
+    assert_eq!(on.of_redirection(&window, 5 << 49 | 1 << 48 | 4), Ok(Some(wanted)));
+    assert_eq!(on.of_redirection(&window, 0x41), Err(Blocked::Format));
+    machine.put(entry(5) + 8, 1 << 18 | u64::from(IOAPIC ^ 6));
+    assert_eq!(on.of_redirection(&window, 5 << 49 | 1 << 48), Err(Blocked::Source(5)));
+    // By buses, and by none.
+    machine.put(entry(2) + 8, 2 << 18 | 0x00FF);
+    assert_eq!(on.of_msi(&window, source, message(2)), Ok(Some(there)));
+    machine.put(entry(2) + 8, 2 << 18 | 0x01FF);
+    assert_eq!(on.of_msi(&window, source, message(2)), Err(Blocked::Source(2)));
+    machine.put(entry(2) + 8, 0);
+    assert_eq!(on.of_msi(&window, source, message(2)), Ok(Some(there)));
+    machine.ask(&[INTERRUPTS]);
+    assert_eq!(machine.reroutes, 2);
+}
+
+#[test]
+fn the_word_of_a_wait_is_written_when_the_routes_follow() {
+    let (mut machine, _) = Machine::on(4096);
+    machine.write64(REMAPPING, ENTRIES | 1 << 11 | 3);
+    machine.command(QUEUED | TRANSLATES | SET_REMAPPING);
+    machine.command(QUEUED | TRANSLATES | REMAPS);
+    machine.put(QUEUE_PAGE, INTERRUPTS[0]);
+    machine.put(QUEUE_PAGE + 16, 5 | 1 << 5 | 0x79 << 32);
+    machine.put(QUEUE_PAGE + 24, STATUS_WORD);
+    machine.registers().write(QUEUE_TAIL as u64, 4, 32);
+    assert_eq!(machine.step(), Step::Worked);
+    for _ in 0..3 {
+        assert_eq!(machine.step(), Step::Reroute);
+    }
+    assert_eq!(machine.get(STATUS_WORD), 0);
+    machine.vtd.rerouted();
+    machine.run();
+    assert_eq!(machine.get(STATUS_WORD), 0x79);
+}
+
+/// What a guest does that keeps to the manual.
+#[derive(Clone, Debug)]
+enum Do {
+    Map(usize, u64, u64, u64),
+    Large(usize, u64, u64),
+    Unmap(usize, u64),
+    Domain(usize),
+    All,
+    Move(usize, usize),
+}
+
+fn dos() -> impl Strategy<Value = Do> {
+    let page = || prop_oneof![0..24_u64, 500..524_u64, 1 << 27..(1 << 27) + 8_u64];
+    prop_oneof![
+        4 => (0..3_usize, page(), 0..2060_u64, 1..4_u64).prop_map(|(d, p, t, r)| Do::Map(d, p, t, r)),
+        1 => (0..3_usize, 0..3_u64, 0..6_u64).prop_map(|(d, p, t)| Do::Large(d, p, t)),
+        3 => (0..3_usize, page()).prop_map(|(d, p)| Do::Unmap(d, p)),
+        1 => (0..3_usize).prop_map(Do::Domain),
+        1 => Just(Do::All),
+        1 => (0..3_usize, 0..3_usize).prop_map(|(e, d)| Do::Move(e, d)),
+    ]
+}
+
+proptest! {
+    // The model looks at each word of each table, each time.
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn devices_reach_what_the_tables_map(all in prop::collection::vec(dos(), 1..30)) {
+        let (mut machine, roots) = Machine::on(1 << 20);
+        let mut of = [0, 1, 2];
+        for what in all {
+            match what {
+                Do::Map(d, page, to, rights) => {
+                    let at = page * PAGE;
+                    let leaf = machine.entry(roots[d], at, 1);
+                    if machine.get(leaf) & 1 << 7 != 0 {
+                        machine.put(leaf, 0);
+                    }
+                    machine.map(roots[d], at, (to * PAGE) | rights);
+                    machine.ask(&[pages(d as u16 + 1, at & !(512 * PAGE - 1), 9)]);
+                }
+                Do::Large(d, at, to) => {
+                    let leaf = machine.entry(roots[d], at << 21, 1);
+                    machine.put(leaf, to << 21 | 1 << 7 | 3);
+                    machine.ask(&[pages(d as u16 + 1, at << 21, 9)]);
+                }
+                Do::Unmap(d, page) => {
+                    let leaf = machine.entry(roots[d], page * PAGE, 1);
+                    if machine.get(leaf) & 1 << 7 == 0 {
+                        machine.map(roots[d], page * PAGE, 0);
+                        machine.ask(&[pages(d as u16 + 1, page * PAGE, 0)]);
+                    }
+                }
+                Do::Domain(d) => {
+                    machine.ask(&[domain(d as u16 + 1)]);
+                }
+                Do::All => {
+                    machine.ask(&[ALL]);
+                }
+                Do::Move(endpoint, d) => {
+                    of[endpoint] = d;
+                    machine.set_context(endpoint, roots[d] | 1, (d as u64 + 1) << 8 | 2);
+                    machine.ask(&[CONTEXTS]);
+                }
+            }
+            for endpoint in 0..3 {
+                prop_assert_eq!(machine.mapped(endpoint), machine.model(roots[of[endpoint]]));
+            }
+        }
+    }
+
+    /// Any words anywhere: all that is mapped is the guest's, and it stays within bounds.
+    #[test]
+    fn nothing_leads_out_whatever_is_written(
+        all in prop::collection::vec((0..64_usize, any::<u64>(), 0..4_u8), 1..100),
+        words in prop::collection::vec((0..0xC00_u64, any::<u64>()), 0..200),
+    ) {
+        let (mut machine, [root, ..]) = Machine::on(2000);
+        for (at, word) in &words {
+            machine.put(root + 8 * at % 0x6000, word & 0x8000_0000_007F_FFFF);
+        }
+        for (at, value, how) in all {
+            match how {
+                0 => machine.registers().write(4 * at as u64, 8, value),
+                1 => machine.page[at].store(value as u32, std::sync::atomic::Ordering::Relaxed),
+                2 => machine.put(8 * (value % 0x1000), value),
+                _ => machine.registers().write(QUEUE_TAIL as u64, 4, value & 0xFF0),
+            }
+            for _ in 0..10 {
+                if machine.step() == Step::Reroute {
+                    machine.vtd.rerouted();
+                }
+            }
+            for pages in &machine.unit.places {
+                for (page, (frame, _)) in pages {
+                    let own = |run: &crate::Region| (run.host..run.host + run.len).contains(frame);
+                    prop_assert!(own(&LOW) || own(&HIGH), "{page:#x} {frame:#x}");
+                }
+            }
+        }
+    }
+}
