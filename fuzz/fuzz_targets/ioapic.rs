@@ -6,9 +6,10 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use virtual_pc::ioapic::{Ioapic, PINS};
+use virtual_pc::ioapic::{Ioapic, PINS, Read};
 use virtual_pc::message::{Message, Trigger};
 
+const READ: Read<'_> = &Message::from_redirection;
 const REMOTE_IRR: u64 = 1 << 14;
 const LEVEL: u64 = 1 << 15;
 const MASKED: u64 = 1 << 16;
@@ -28,7 +29,7 @@ enum Step {
 fn entry(ioapic: &Ioapic, pin: usize) -> u64 {
     let mut ioapic = ioapic.clone();
     let mut half = |register: usize| {
-        ioapic.write(0, register as u32);
+        ioapic.write(READ, 0, register as u32);
         u64::from(ioapic.read(0x10))
     };
     half(0x10 + 2 * pin) | half(0x11 + 2 * pin) << 32
@@ -44,7 +45,7 @@ fn check(before: &Ioapic, after: &Ioapic, asserted: &[bool; PINS], sent: &[Messa
         let (old, new) = (entry(before, pin), entry(after, pin));
         let waits = new & REMOTE_IRR != 0;
         assert!(!waits || new & LEVEL != 0, "an edge pin waits for no EOI");
-        let deliverable = after.redirection(pin).is_some_and(|message| message.is_ok());
+        let deliverable = after.redirection(READ, pin).is_some_and(|message| message.is_ok());
         if *asserted && level_message(new) && deliverable {
             assert!(waits, "pin {pin}: an interrupt is lost");
         }
@@ -55,7 +56,7 @@ fn check(before: &Ioapic, after: &Ioapic, asserted: &[bool; PINS], sent: &[Messa
     for message in sent {
         assert!(message.vector >= 16 && message.destination <= 0xFF && !message.redirection_hint);
         let by =
-            |pin| after.redirection(pin) == Some(Ok(*message)) && entry(after, pin) & MASKED == 0;
+            |pin| after.redirection(READ, pin) == Some(Ok(*message)) && entry(after, pin) & MASKED == 0;
         assert!((0..PINS).any(by), "{message:?} is no unmasked pin's");
     }
 }
@@ -70,16 +71,16 @@ fuzz_target!(|steps: Vec<Step>| {
                 ioapic.read(offset);
                 vec![]
             }
-            Step::Write(offset, value) => ioapic.write(offset, value).to_vec(),
+            Step::Write(offset, value) => ioapic.write(READ, offset, value).to_vec(),
             Step::Entry(pin, high, value) => {
                 let register = 0x10 + 2 * u32::from(pin % PINS as u8) + u32::from(high);
-                assert!(ioapic.write(0, register).is_empty());
-                ioapic.write(0x10, value).to_vec()
+                assert!(ioapic.write(READ, 0, register).is_empty());
+                ioapic.write(READ, 0x10, value).to_vec()
             }
             Step::Level(pin, level) => {
                 let pin = usize::from(pin) % (PINS + 2);
                 let was = asserted.get_mut(pin).map(|was| std::mem::replace(was, level));
-                let sent = ioapic.set_level(pin, level);
+                let sent = ioapic.set_level(READ, pin, level);
                 // Nothing comes of a line that doesn't rise, or of one that isn't there.
                 let rises = level && was == Some(false);
                 assert!(rises || sent.is_none());
@@ -87,7 +88,7 @@ fuzz_target!(|steps: Vec<Step>| {
             }
             Step::Raise(pin) => {
                 let pin = usize::from(pin) % (PINS + 2);
-                let sent = ioapic.raise(pin);
+                let sent = ioapic.raise(READ, pin);
                 if let Some(was) = asserted.get_mut(pin) {
                     assert!(!*was || sent.is_none());
                     *was = false;
@@ -95,7 +96,7 @@ fuzz_target!(|steps: Vec<Step>| {
                 sent.into_iter().collect()
             }
             Step::Eoi(vector) => {
-                let sent = ioapic.eoi(vector);
+                let sent = ioapic.eoi(READ, vector);
                 assert!(sent.iter().all(|message| message.vector == vector));
                 sent.to_vec()
             }

@@ -64,6 +64,16 @@ impl Destination {
         }
     }
 
+    /// The one that 32 bits name, of a message that an IOMMU remapped.
+    pub const fn of_wide(destination: u32, logical: bool) -> Destination {
+        match destination {
+            // As in the command of an x2APIC (SDM vol. 3, 11.12.9).
+            u32::MAX => Destination::All,
+            set if logical => Destination::Logical(set),
+            id => Destination::Physical(id),
+        }
+    }
+
     const fn shorthand(command: u64) -> Option<Destination> {
         match command >> 18 & 3 {
             0 => None,

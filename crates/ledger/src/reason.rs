@@ -95,6 +95,8 @@ reasons! {
     NestedFill = "nested-fill",
     /// The guest lets in an interrupt that waited for that, on a CPU that says so by an exit.
     InterruptWindow = "interrupt-window",
+    /// A store to the registers of the guest's own IOMMU.
+    GuestIommu = "guest-iommu",
 }
 
 #[cfg(test)]

@@ -70,6 +70,8 @@ pub enum GuestIommu {
     /// The same, and what it unmaps may stay for [`OPTIMISM_US`], so that it comes back for
     /// nothing.
     VirtioOptimistic,
+    /// A VT-d unit in caching mode, with all that is on its bus behind it, and their interrupts.
+    VtD,
 }
 
 /// For how long unmappings wait, in µs: the vIOMMU paper's.
@@ -77,16 +79,17 @@ pub const OPTIMISM_US: u64 = 10_000;
 
 impl GuestIommu {
     /// Every choice with the name it has in `vm.toml`.
-    pub const ALL: [(&'static str, GuestIommu); 3] = [
+    pub const ALL: [(&'static str, GuestIommu); 4] = [
         ("none", GuestIommu::None),
         ("virtio", GuestIommu::Virtio),
         ("virtio-optimistic", GuestIommu::VirtioOptimistic),
+        ("vt-d", GuestIommu::VtD),
     ];
 
     /// How many functions it is on the bus.
     pub const fn functions(self) -> usize {
         match self {
-            GuestIommu::None => 0,
+            GuestIommu::None | GuestIommu::VtD => 0,
             GuestIommu::Virtio | GuestIommu::VirtioOptimistic => 1,
         }
     }
@@ -95,6 +98,7 @@ impl GuestIommu {
     pub const fn queues(self) -> usize {
         match self {
             GuestIommu::None => 0,
+            GuestIommu::VtD => 1,
             // Requests, and events.
             GuestIommu::Virtio | GuestIommu::VirtioOptimistic => 2,
         }

@@ -4,7 +4,7 @@ use crate::bar::Place;
 use crate::common::{Common, Effect, Queue};
 use crate::{MAX_QUEUES, NO_VECTOR};
 use arrayvec::ArrayVec;
-use virtual_pc::message::{Message, Refused};
+use virtual_pc::message::Written;
 use virtual_pc::msix::{Control, Entry, Table};
 
 /// ISR status (4.1.4.5): the device configuration changed. The bit of the queues is never set: it
@@ -122,9 +122,10 @@ impl Function {
         self.common.is_running()
     }
 
-    /// The interrupt that an MSI-X entry stands for now; `None` while masked, off or not there.
-    pub fn message(&self, entry: usize, control: Control) -> Result<Option<Message>, Refused> {
-        self.table.message(entry, control)
+    /// What is written for the interrupt of an MSI-X entry now; `None` while masked, off or not
+    /// there.
+    pub fn written(&self, entry: usize, control: Control) -> Option<Written> {
+        self.table.written(entry, control)
     }
 
     /// A queue is broken: DEVICE_NEEDS_RESET, until the next reset. Gives the MSI-X entry to be

@@ -159,7 +159,13 @@ fn probe_use_and_remove() {
             (queue.descriptors, queue.driver, queue.device),
             (rings, rings + 0x1000, rings + 0x2000)
         );
-        let message = driver.function.message(queue.vector.into(), on).unwrap().unwrap();
+        let message = driver
+            .function
+            .written(queue.vector.into(), on)
+            .map(|w| w.message())
+            .transpose()
+            .unwrap()
+            .unwrap();
         assert_eq!(message.vector, 0x32 + index as u8);
     }
     assert_eq!(driver.function.features(), VERSION_1 | SEG_MAX | EVENT_IDX);

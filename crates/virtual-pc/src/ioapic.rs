@@ -15,6 +15,9 @@ pub const PINS: usize = 24;
 /// The messages that one guest write can send: at most one per pin.
 pub type Messages = ArrayVec<Message, PINS>;
 
+/// What a redirection entry means: [`Message::from_redirection`], if nobody remaps it.
+pub type Read<'a> = &'a dyn Fn(u64) -> Result<Message, Refused>;
+
 /// Offsets of the registers in the page (82093AA, 3.1; EOI register as in later chipsets).
 const SELECT: u32 = 0x00;
 const WINDOW: u32 = 0x10;
@@ -78,38 +81,38 @@ impl Ioapic {
 
     /// The guest stores 32 bits at `offset` in the page; gives what must be
     /// delivered because of it.
-    pub fn write(&mut self, offset: u32, value: u32) -> Messages {
+    pub fn write(&mut self, read: Read<'_>, offset: u32, value: u32) -> Messages {
         let mut messages = Messages::new();
         match offset {
             SELECT => self.select = value as u8,
             WINDOW if self.select == ID => self.id = value & ID_BITS,
             WINDOW => {
                 if let Some((pin, high)) = self.selected() {
-                    messages.extend(self.write_entry(pin, high, value));
+                    messages.extend(self.write_entry(read, pin, high, value));
                 }
             }
-            EOI => return self.eoi(value as u8),
+            EOI => return self.eoi(read, value as u8),
             _ => {}
         }
         messages
     }
 
     /// A device pulses a pin: asserted and released again. Pins beyond 23 do nothing.
-    pub fn raise(&mut self, pin: usize) -> Option<Message> {
-        let message = self.set_level(pin, true);
-        self.set_level(pin, false);
+    pub fn raise(&mut self, read: Read<'_>, pin: usize) -> Option<Message> {
+        let message = self.set_level(read, pin, true);
+        self.set_level(read, pin, false);
         message
     }
 
     /// A device drives a pin; gives the message that this sends, if any.
-    pub fn set_level(&mut self, pin: usize, level: bool) -> Option<Message> {
+    pub fn set_level(&mut self, read: Read<'_>, pin: usize, level: bool) -> Option<Message> {
         let bit = if pin < PINS { 1 << pin } else { return None };
         let rises = level && self.asserted & bit == 0;
         self.asserted = if level { self.asserted | bit } else { self.asserted & !bit };
         if self.entry(pin) & LEVEL != 0 {
-            self.send_level(pin)
+            self.send_level(read, pin)
         } else if rises && self.entry(pin) & MASKED == 0 {
-            self.redirection(pin)?.ok()
+            self.redirection(read, pin)?.ok()
         } else {
             None
         }
@@ -117,7 +120,7 @@ impl Ioapic {
 
     /// A local APIC completed this vector of a level interrupt; also what a write
     /// to the EOI register does. Gives the messages of lines that are still asserted.
-    pub fn eoi(&mut self, vector: u8) -> Messages {
+    pub fn eoi(&mut self, read: Read<'_>, vector: u8) -> Messages {
         let mut messages = Messages::new();
         if self.owed == 0 {
             return messages;
@@ -126,7 +129,7 @@ impl Ioapic {
             let entry = self.entry(pin);
             if entry & REMOTE_IRR != 0 && entry as u8 == vector {
                 self.set_entry(pin, entry & !REMOTE_IRR);
-                messages.extend(self.send_level(pin));
+                messages.extend(self.send_level(read, pin));
             }
         }
         messages
@@ -138,8 +141,8 @@ impl Ioapic {
     }
 
     /// What a pin's entry would send, masked or not, or why it can't.
-    pub fn redirection(&self, pin: usize) -> Option<Result<Message, Refused>> {
-        self.entries.get(pin).map(|entry| Message::from_redirection(*entry))
+    pub fn redirection(&self, read: Read<'_>, pin: usize) -> Option<Result<Message, Refused>> {
+        self.entries.get(pin).map(|entry| read(*entry))
     }
 
     /// The pin and half that the selected redirection register is.
@@ -149,7 +152,13 @@ impl Ioapic {
         (pin < PINS).then_some((pin, register % 2 == 1))
     }
 
-    fn write_entry(&mut self, pin: usize, high: bool, value: u32) -> Option<Message> {
+    fn write_entry(
+        &mut self,
+        read: Read<'_>,
+        pin: usize,
+        high: bool,
+        value: u32,
+    ) -> Option<Message> {
         let (shift, half) = if high { (32, u64::MAX << 32) } else { (0, 0xFFFF_FFFF) };
         let writable = WRITABLE & half;
         let mut entry = self.entry(pin) & !writable | u64::from(value) << shift & writable;
@@ -159,17 +168,17 @@ impl Ioapic {
             entry &= !REMOTE_IRR;
         }
         self.set_entry(pin, entry);
-        self.send_level(pin)
+        self.send_level(read, pin)
     }
 
     /// Sends for a level pin that is asserted, unmasked and not waiting for an EOI.
-    fn send_level(&mut self, pin: usize) -> Option<Message> {
+    fn send_level(&mut self, read: Read<'_>, pin: usize) -> Option<Message> {
         let entry = self.entry(pin);
         let ready = entry & (LEVEL | MASKED | REMOTE_IRR) == LEVEL;
         if !ready || self.asserted >> pin & 1 == 0 {
             return None;
         }
-        let message = Message::from_redirection(entry).ok()?;
+        let message = read(entry).ok()?;
         self.set_entry(pin, entry | REMOTE_IRR);
         Some(message)
     }

@@ -23,13 +23,31 @@ pub enum Trigger {
     Level,
 }
 
+/// What a function writes to raise an interrupt: what it means says who takes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Where it is written.
+    pub address: u64,
+    /// What is.
+    pub data: u32,
+}
+
+impl Written {
+    /// The message that it is, if nobody remaps it.
+    pub fn message(&self) -> Result<Message, Refused> {
+        Message::from_msi(self.address, self.data)
+    }
+}
+
 /// An interrupt on its way to a local APIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
     /// The vector, 16 or higher.
     pub vector: u8,
-    /// The 8-bit destination field: an APIC id, or a logical set.
+    /// The destination field: an APIC id, or a logical set.
     pub destination: u32,
+    /// That has 32 bits, since the message was remapped; else 8.
+    pub wide: bool,
     /// Destination mode: logical instead of physical.
     pub logical: bool,
     /// Redirection hint: one processor of the set is enough. False from an IOAPIC.
@@ -55,6 +73,9 @@ pub enum Refused {
         /// Bits 10:8 of the data.
         mode: u8,
     },
+    /// The guest's own IOMMU lets nothing through.
+    #[error("the guest's own IOMMU blocks it")]
+    Blocked,
     /// A vector that no local APIC accepts.
     #[error("vector {vector} is reserved for exceptions: it must be 16 or higher")]
     Vector {
@@ -80,12 +101,23 @@ impl Message {
 
     /// Reads an IOAPIC redirection entry (82093AA, 3.2.4): destination in bits
     /// 63:56, destination mode in bit 11, vector, delivery and trigger as in MSI data.
-    pub(crate) fn from_redirection(entry: u64) -> Result<Self, Refused> {
+    pub fn from_redirection(entry: u64) -> Result<Self, Refused> {
         Ok(Message {
             destination: (entry >> 56) as u32,
             logical: entry & 1 << 11 != 0,
             ..Self::from_low_bits(entry as u32)?
         })
+    }
+
+    /// Of a remapped interrupt: vector, delivery mode and trigger mode as in MSI data.
+    pub fn remapped(
+        data: u32,
+        destination: u32,
+        logical: bool,
+        hint: bool,
+    ) -> Result<Self, Refused> {
+        let plain = Self::from_low_bits(data)?;
+        Ok(Message { destination, wide: true, logical, redirection_hint: hint, ..plain })
     }
 
     /// Vector, delivery mode and trigger mode lie alike in MSI data and IOAPIC entries.
@@ -103,6 +135,7 @@ impl Message {
         Ok(Message {
             vector,
             destination: 0,
+            wide: false,
             logical: false,
             redirection_hint: false,
             delivery,
@@ -163,6 +196,15 @@ mod tests {
         for entry in [0x0F, 0x0241, 0x0441, 0x0741] {
             assert!(Message::from_redirection(entry).is_err(), "{entry:#x}");
         }
+    }
+
+    #[test]
+    fn a_remapped_message_has_a_wide_destination() {
+        let m = Message::remapped(0x8141, 0x1_0003, true, true).unwrap();
+        assert_eq!((m.vector, m.destination, m.wide), (0x41, 0x1_0003, true));
+        assert!(m.logical && m.redirection_hint && m.trigger == Trigger::Level);
+        assert!(Message::remapped(0x0F, 0, false, false).is_err());
+        assert!(!Message::from_msi(0xFEE0_0000, 0x41).unwrap().wide);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! others read zero and write nothing. The pending bits are the physical device's:
 //! the host forwards reads of them.
 
-use crate::message::{Message, Refused};
+use crate::message::Written;
 use core::ops::Range;
 
 /// Bytes of one table entry.
@@ -107,15 +107,12 @@ impl<S: AsRef<[Entry]> + AsMut<[Entry]>> Table<S> {
         (*entry != before).then_some(index)
     }
 
-    /// The interrupt that entry `index` stands for now: `None` while masked, off or
+    /// What is written for the interrupt of entry `index` now: `None` while masked, off or
     /// beyond the table.
-    pub fn message(&self, index: usize, control: Control) -> Result<Option<Message>, Refused> {
-        match self.entries.as_ref().get(index) {
-            Some(entry) if control.enabled && !control.masked && !entry.masked => {
-                Message::from_msi(entry.address, entry.data).map(Some)
-            }
-            _ => Ok(None),
-        }
+    pub fn written(&self, index: usize, control: Control) -> Option<Written> {
+        let entry = self.entries.as_ref().get(index)?;
+        let sends = control.enabled && !control.masked && !entry.masked;
+        sends.then_some(Written { address: entry.address, data: entry.data })
     }
 }
 

@@ -4,21 +4,25 @@
 //! have domain ids of the unit that nobody else has; later frames come from a pool of this guest's
 //! alone. A call returns when the device's unit goes by what was changed. Whoever serves the
 //! requests, a sidecore or a vCPU at its exit, holds the lock for some of them, and waits for the
-//! unit; nobody who has the lock waits for a sidecore.
+//! unit; nobody who has the lock waits for a sidecore. What a VT-d unit of the guest's does besides
+//! is said to the VM's vCPUs: they route interrupts, with the VM's lock.
 
 use super::pool::Pool;
 use super::{PageFormat, attach, caches_absence, detach, flush, largest_page, page_format, place};
 use crate::cpu::rdtsc;
+use crate::vm::guest::Guest;
 use ::iommu::{Bdf, Domain, DomainId};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU64};
 use paging::Format;
 use paging::audit::Outline;
+use spin::Once;
 use spin::mutex::TicketMutex as Mutex;
+use viommu::vtd::{self, Page, Registers, Remapping, Step, Vtd};
 use viommu::{Acting, Change, Domains, Hardware, MAX_ENDPOINTS, Region, Viommu};
 use virtqueue::{Broken, Chain, Queue};
 use window::Window;
@@ -54,6 +58,11 @@ pub struct GuestIommu {
     last: u64,
     /// By when an unmapping is to be carried out, or 0: as the state has it, without its lock.
     due: AtomicU64,
+    /// Of a VT-d unit: its registers.
+    page: Option<&'static Page>,
+    /// Its interrupts are to be routed anew; nothing goes on before.
+    reroutes: AtomicBool,
+    owner: Once<&'static Guest>,
 }
 
 struct State {
@@ -61,7 +70,25 @@ struct State {
     domains: Domains,
     pool: Pool,
     units: Units,
-    chain: Box<Chain>,
+    front: Front,
+}
+
+/// What the guest sees of it.
+enum Front {
+    /// A queue of requests, and room for one of them.
+    Requests(Box<Chain>),
+    /// Registers, and what they lead to in this memory.
+    Registers(Box<Vtd>, &'static Page, &'static Window),
+}
+
+/// What it is to be to the guest.
+#[derive(Clone, Copy)]
+pub enum Kind {
+    /// A virtio-iommu. What is unmapped may wait for so many ticks, if somebody looks by
+    /// [`GuestIommu::tear_down`].
+    Virtio(u64),
+    /// A VT-d unit with this page of registers, of a guest with this memory.
+    VtD(&'static Page, &'static Window),
 }
 
 struct Units {
@@ -73,14 +100,13 @@ struct Units {
 
 impl GuestIommu {
     /// Of a guest with these devices, which have these ids on the guest's bus, and are confined to
-    /// the guest's memory by the domain `memory`. What the guest unmaps may wait for `longest`
-    /// ticks, if somebody looks by [`GuestIommu::tear_down`]. Domain ids from `first` on are its
-    /// own, as many as devices. Boot only; the error is the end of a sentence.
+    /// the guest's memory by the domain `memory`. Domain ids from `first` on are its own, as many as
+    /// devices. Boot only; the error is the end of a sentence.
     #[cold]
     #[inline(never)]
     pub fn new(
         ids: &[u32],
-        (devices, longest): (&[Bdf], u64),
+        (devices, kind): (&[Bdf], Kind),
         memory: (u16, u64),
         regions: &[Region],
         first: u16,
@@ -95,7 +121,19 @@ impl GuestIommu {
         let bytes: u64 = regions.iter().map(|region| region.len).sum();
         let frames = (bytes / FRAME_COVERS).min(MOST_FRAMES) + FRAMES_EACH * devices.len() as u64;
         pool.close(frames as usize);
-        let device = Viommu::new(domains.shape(ids, regions, frames), longest);
+        let shape = domains.shape(ids, regions, frames);
+        let (device, front, page) = match kind {
+            Kind::Virtio(longest) => {
+                (Viommu::new(shape, longest), Front::Requests(Box::new(Chain::new())), None)
+            }
+            Kind::VtD(page, window) => {
+                let device = Viommu::new(vtd::narrowed(shape), 0);
+                let mut unit = Box::new(Vtd::new(&device));
+                unit.reset(&device, Registers::new(page));
+                (device, Front::Registers(unit, page, window), Some(page))
+            }
+        };
+        let last = device.shape().last;
         let levels = how.0.levels() as u8;
         let mut tables = Vec::new();
         let mut units = Units { devices: Vec::new(), of_units: Vec::new() };
@@ -108,10 +146,11 @@ impl GuestIommu {
                 units.of_units.push((*device, caches_absence(*device)));
             }
         }
-        let (frames, last, chain) = (pool.all(), domains.last(), Box::new(Chain::new()));
-        let state = Mutex::new(State { device, domains, pool, units, chain });
-        let due = AtomicU64::new(0);
-        Ok(Box::leak(Box::new(GuestIommu { state, tables, frames, last, due })))
+        let frames = pool.all();
+        let state = Mutex::new(State { device, domains, pool, units, front });
+        let (due, reroutes, owner) = (AtomicU64::new(0), AtomicBool::new(false), Once::new());
+        let iommu = GuestIommu { state, tables, frames, last, due, page, reroutes, owner };
+        Ok(Box::leak(Box::new(iommu)))
     }
 
     /// The last address that is translated.
@@ -169,9 +208,95 @@ impl GuestIommu {
     #[inline(never)]
     pub fn change(&self, what: Change) {
         let mut state = self.state.lock();
-        let State { device, domains, pool, units, .. } = &mut *state;
+        let State { device, domains, pool, units, front } = &mut *state;
         device.change(&mut Acting { domains, memory: pool, hardware: units }, what);
+        if let (Change::Restart, Front::Registers(unit, page, _)) = (what, &mut *front) {
+            unit.reset(device, Registers::new(page));
+            self.reroutes.store(false, Release);
+        }
         self.keep_due(&state);
+    }
+
+    /// It is this guest's. Once, at boot.
+    pub fn belongs_to(&self, guest: &'static Guest) {
+        self.owner.call_once(|| guest);
+    }
+
+    /// Its registers, if it is a VT-d unit.
+    pub fn registers(&self) -> Option<Registers<'static>> {
+        self.page.map(Registers::new)
+    }
+
+    /// Does it say that it translates DMA, as a VT-d unit?
+    pub fn translates(&self) -> bool {
+        self.registers().is_some_and(|page| page.translates())
+    }
+
+    /// Is there something to do by its registers that needn't wait for a vCPU?
+    #[inline]
+    pub fn is_news(&self) -> bool {
+        self.registers().is_some_and(|page| page.is_news()) && !self.reroutes.load(Acquire)
+    }
+
+    /// Does what its registers ask for: up to so many commands and descriptors, and none after
+    /// those that cost `enough`; `served` counts them. It stops where interrupts are to be routed
+    /// anew ([`GuestIommu::reroutes`]).
+    #[inline(never)]
+    pub fn run(&self, (most, enough): (u32, u64), served: &mut Answered) {
+        let mut state = self.state.lock();
+        let State { device, domains, pool, units, front } = &mut *state;
+        let Front::Registers(unit, page, window) = front else { return };
+        while served.requests < most && served.cost < enough {
+            let mut tables =
+                Acting { domains: &mut *domains, memory: &mut *pool, hardware: &mut *units };
+            let step = unit.step(Registers::new(page), window, (&mut *device, &mut tables));
+            let requests = unit.take_finished();
+            let words = domains.take_words().saturating_add(unit.take_words());
+            served.requests += requests;
+            served.cost += u64::from(requests) * REQUEST_COST + words.saturating_mul(WORD_COST);
+            match step {
+                Step::Worked => {}
+                Step::Idle => break,
+                Step::Reroute => {
+                    self.reroutes.store(true, Release);
+                    break;
+                }
+            }
+        }
+        // Whoever wrote for nothing had it looked at.
+        served.cost = served.cost.max(REQUEST_COST);
+    }
+
+    /// Has the first vCPU look at what is to be done.
+    #[cold]
+    pub fn ask(&self) {
+        let guest = self.owner.get();
+        if let Some(vcpu) = guest.and_then(|guest| guest.remotes.first()) {
+            vcpu.attend();
+        }
+    }
+
+    /// Are its guest's interrupts to be routed anew?
+    pub fn reroutes(&self) -> bool {
+        self.reroutes.load(Acquire)
+    }
+
+    /// They are.
+    pub fn rerouted(&self) {
+        if let Front::Registers(unit, ..) = &mut self.state.lock().front {
+            unit.rerouted();
+        }
+        self.reroutes.store(false, Release);
+    }
+
+    /// How it remaps interrupts by tables in this memory, if it does.
+    pub fn remapping(&self) -> Option<(Remapping, Window)> {
+        match &self.state.lock().front {
+            Front::Registers(unit, _, window) if unit.remapping().is_on() => {
+                Some((unit.remapping(), **window))
+            }
+            _ => None,
+        }
     }
 
     /// The domains that its devices may be led to, besides the guest's memory, and their tables.
@@ -200,7 +325,8 @@ impl State {
         (most, enough): (u32, u64),
         served: &mut Answered,
     ) -> Result<(), Broken> {
-        let State { device, domains, pool, units, chain } = self;
+        let State { device, domains, pool, units, front } = self;
+        let Front::Requests(chain) = front else { return Ok(()) };
         while served.requests < most && served.cost < enough {
             let before = served.requests;
             let mut tables = Acting { domains, memory: &mut *pool, hardware: &mut *units };

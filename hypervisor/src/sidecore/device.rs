@@ -110,7 +110,7 @@ impl Device {
             let Some(queue) = all.get_mut(place) else { continue };
             // A ring is looked at when the device may access memory, and not before.
             if let Some(layout) = layout.filter(|_| order.may_access && !queue.given_up)
-                && queue.ring(switches).is_none()
+                && !queue.is_set_up(switches)
                 && let Err(error) = self.begin(queue, switches, layout)
             {
                 queue.given_up = true;
@@ -144,7 +144,7 @@ impl Device {
         for place in self.queues.clone() {
             let Some(queue) = all.get_mut(place) else { continue };
             let may = self.order.may_access && !queue.given_up;
-            let runs = may && queue.ring(switches).is_some();
+            let runs = may && queue.is_set_up(switches);
             if !(runs && queue.has_turns(switches)) {
                 schedule.leave(place);
             } else {
@@ -176,8 +176,10 @@ impl Device {
                 server.stop();
                 free &= server.outstanding() == 0;
             }
-            if let Work::Iommu(queue) = &mut queue.work {
-                queue.ring = None;
+            match &mut queue.work {
+                Work::Iommu(queue) => queue.ring = None,
+                Work::Registers(registers) => registers.runs = false,
+                _ => {}
             }
         }
         if let Kind::Interface(Interface { switch, number, started, .. }) = &mut self.kind
@@ -196,6 +198,10 @@ impl Device {
         switches: &mut Places<CoreSwitch>,
         layout: Layout,
     ) -> Result<(), Refused> {
+        if let Work::Registers(registers) = &mut queue.work {
+            registers.runs = true;
+            return Ok(());
+        }
         let features = features(self.order.features);
         let mut ring = Queue::new(&self.window, layout, features, State::at_reset(features))?;
         ring.suppress_kicks();
@@ -215,8 +221,8 @@ impl Device {
                 on.attach(*number, queue.index as u16, ring)?;
             }
             (Work::Iommu(queue), _) => queue.ring = Some(ring),
-            // What the driver puts in stays there.
-            (Work::Events, _) => {}
+            // What the driver puts in stays there; or there is no ring.
+            (Work::Events | Work::Registers(_), _) => {}
             (Work::Frames(..), Kind::Disk(_) | Kind::Iommu) => return Err(net::NoSuchQueue.into()),
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! The request queue of a guest's IOMMU, as a sidecore serves it, or the VM's own exits where there
-//! is none.
+//! The request queue of a guest's IOMMU, or its registers, as a sidecore serves it, or the VM's own
+//! exits where there is none.
 //!
 //! Guarantees: as `viommu` and `iommu::guest` do. At an exit, all is answered that was in the ring
 //! when the driver kicked, and no more than the ring holds twice over: what a driver puts in later
@@ -37,6 +37,31 @@ impl IommuQueue {
     ) -> Result<(), Broken> {
         let Some(ring) = &mut self.ring else { return Ok(()) };
         self.iommu.serve(ring, window, accepted, (most, PIECE), answered)
+    }
+}
+
+/// The registers of a VT-d unit, which its guest writes without an exit.
+pub struct IommuRegisters {
+    pub iommu: &'static GuestIommu,
+    /// The VM runs.
+    pub runs: bool,
+}
+
+impl IommuRegisters {
+    /// Is there something to do?
+    #[inline]
+    pub fn is_news(&self) -> bool {
+        self.runs && self.iommu.is_news()
+    }
+
+    /// Does some of it, as a piece of a turn; `done` counts it.
+    pub fn serve(&self, most: u32, done: &mut Answered) {
+        if self.is_news() {
+            self.iommu.run((most, PIECE), done);
+            if self.iommu.reroutes() {
+                self.iommu.ask();
+            }
+        }
     }
 }
 

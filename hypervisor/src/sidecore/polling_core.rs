@@ -285,6 +285,13 @@ impl PollingCore {
                 }
                 Ok(done?)
             }
+            Work::Registers(registers) => {
+                let mut done = Answered::default();
+                registers.serve(batch.requests, &mut done);
+                let Answered { requests: asked, cost: charge, .. } = done;
+                *piece = Piece { asked, completed: asked, charge, ..Piece::default() };
+                Ok(())
+            }
             Work::Events => Ok(()),
             Work::Frames(switch, port) => {
                 let Some(on) = switches.get_mut(*switch) else { return Ok(()) };

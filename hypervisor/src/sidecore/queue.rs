@@ -4,7 +4,7 @@
 //! that is broken says so once it is served; its turn comes for that.
 
 use crate::cpu::{rdtsc, tsc_hz};
-use crate::sidecore::guest_iommu::IommuQueue;
+use crate::sidecore::guest_iommu::{IommuQueue, IommuRegisters};
 use crate::sidecore::places::Places;
 use crate::sidecore::signal::Signal;
 use crate::sidecore::uplink::Uplink;
@@ -48,6 +48,8 @@ pub enum Work {
     Frames(usize, PortNumber),
     /// Requests to a guest's IOMMU.
     Iommu(Box<IommuQueue>),
+    /// What the registers of a guest's IOMMU ask for.
+    Registers(IommuRegisters),
     /// Nothing: a guest's IOMMU tells no events.
     Events,
 }
@@ -137,10 +139,18 @@ impl ServedQueue {
         self.work.ring(self.index, switches)
     }
 
+    /// Is there something that it can be served by?
+    pub fn is_set_up(&mut self, switches: &mut Places<CoreSwitch>) -> bool {
+        match &self.work {
+            Work::Registers(registers) => registers.runs,
+            _ => self.ring(switches).is_some(),
+        }
+    }
+
     /// Whether turns serve it: a receive queue is filled in those of whoever sends.
     pub fn has_turns(&self, switches: &Places<CoreSwitch>) -> bool {
         match self.work {
-            Work::Requests(_) | Work::Iommu(_) => true,
+            Work::Requests(_) | Work::Iommu(_) | Work::Registers(_) => true,
             Work::Events => false,
             Work::Frames(switch, port) => {
                 let has_turns = |on: &CoreSwitch| on.switch.has_turns(port, self.index as u16);
@@ -161,7 +171,7 @@ impl Work {
         match self {
             Work::Requests(server) => server.queue(),
             Work::Iommu(queue) => queue.ring.as_mut(),
-            Work::Events => None,
+            Work::Events | Work::Registers(_) => None,
             Work::Frames(switch, port) => {
                 switches.get_mut(*switch)?.switch.queue(*port, index as u16)
             }
@@ -252,6 +262,7 @@ impl Look for Queues {
             Work::Iommu(queue) => {
                 queue.ring.as_ref().map_or(0, |ring| ring.available().unwrap_or(1))
             }
+            Work::Registers(registers) => registers.is_news().into(),
             Work::Events => 0,
             Work::Frames(switch, port) => self
                 .switches
@@ -273,7 +284,7 @@ impl Look for Queues {
                 Some(on) => on.switch.backlog(*port, queue.index as u16, waiting, before),
                 None => waiting,
             },
-            Work::Requests(_) | Work::Events => waiting,
+            Work::Requests(_) | Work::Registers(_) | Work::Events => waiting,
         }
     }
 
@@ -289,7 +300,7 @@ impl Queues {
     fn looks_for_more(&mut self, place: usize) -> bool {
         let known = self.all.get(place).is_some_and(|queue| match &queue.work {
             Work::Requests(server) => queue.delay.is_none() && server.has_offered(),
-            Work::Frames(..) | Work::Iommu(_) | Work::Events => false,
+            Work::Frames(..) | Work::Iommu(_) | Work::Registers(_) | Work::Events => false,
         });
         known || self.waiting(place) > 0
     }

@@ -1,8 +1,10 @@
 //! What the devices of a guest's PC use of it: the tables that say what is where in guest-physical
 //! memory, the shadows in them, the IOAPIC.
 
+use crate::iommu::guest::GuestIommu;
 use crate::vm::exit_context::ExitContext;
 use crate::vm::guest::Guest;
+use crate::vm::interrupts::remapping;
 use crate::vm::interrupts::shadow_idt::pages::Shadows;
 use crate::vm::memory::Tables;
 use crate::vm::stop::{Fault, Incident};
@@ -16,14 +18,16 @@ pub struct Board {
     tables: Tables,
     shadows: Shadows,
     ioapic: Ioapic,
+    /// What may remap what the IOAPIC sends.
+    iommu: Option<&'static GuestIommu>,
     /// The last thing refused to the guest while it went on.
     incident: Option<Incident>,
 }
 
 impl Board {
     /// As a VM starts.
-    pub fn new(tables: Tables, shadows: Shadows) -> Self {
-        Board { tables, shadows, ioapic: Ioapic::default(), incident: None }
+    pub fn new(tables: Tables, shadows: Shadows, iommu: Option<&'static GuestIommu>) -> Self {
+        Board { tables, shadows, ioapic: Ioapic::default(), iommu, incident: None }
     }
 
     /// As after power on; the tables stay.
@@ -85,19 +89,22 @@ impl Board {
 
     /// A pulse on an interrupt line.
     pub fn pulse(&mut self, guest: &Guest, pin: usize) {
-        if let Some(message) = self.ioapic.raise(pin) {
+        let iommu = self.iommu;
+        let read = |entry| remapping::of_redirection(iommu, entry);
+        if let Some(message) = self.ioapic.raise(&read, pin) {
             guest.set_completion_awaited(self.ioapic.awaits());
             guest.deliver(&message);
             if guest.policy == Policy::Direct {
                 // The guest's EOI isn't seen there. The line is a pulse: nothing is lost.
-                self.ioapic.eoi(message.vector);
+                self.ioapic.eoi(&read, message.vector);
             }
         }
     }
 
     /// The guest completed an interrupt with this vector.
     pub fn completed(&mut self, guest: &Guest, vector: u8) {
-        let messages = self.ioapic.eoi(vector);
+        let iommu = self.iommu;
+        let messages = self.ioapic.eoi(&|entry| remapping::of_redirection(iommu, entry), vector);
         guest.set_completion_awaited(self.ioapic.awaits());
         messages.iter().for_each(|message| guest.deliver(message));
     }
@@ -109,7 +116,9 @@ impl Board {
 
     /// A guest's store to the IOAPIC.
     pub fn write_ioapic(&mut self, guest: &Guest, offset: u32, value: u32) {
-        let messages = self.ioapic.write(offset, value);
+        let iommu = self.iommu;
+        let read = |entry| remapping::of_redirection(iommu, entry);
+        let messages = self.ioapic.write(&read, offset, value);
         guest.set_completion_awaited(self.ioapic.awaits());
         messages.iter().for_each(|message| guest.deliver(message));
     }

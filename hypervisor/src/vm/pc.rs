@@ -75,9 +75,10 @@ impl Pc {
         Some((device, &mut self.board))
     }
 
-    /// Input for the guest has arrived.
-    pub fn input(&mut self, cx: &mut ExitContext) {
+    /// Input for the guest has arrived, or its own IOMMU is to be followed.
+    pub fn input(&mut self, cx: &mut ExitContext) -> Result<(), Fault> {
         self.emulated.iter_mut().for_each(|device| device.input(&mut self.board, cx));
+        self.pci.follow_unit(&mut self.board, cx)
     }
 
     /// As after power on; assigned devices are reset.

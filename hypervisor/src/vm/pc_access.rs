@@ -5,6 +5,7 @@
 use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;
 use crate::vm::devices::bus_map::Target;
+use crate::vm::ending::Cause;
 use crate::vm::exit_context::ExitContext;
 use crate::vm::pc::Pc;
 use crate::vm::stop::{Incident, Stop};
@@ -138,7 +139,10 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// Input for a device of the guest's has arrived.
     pub(super) fn device_input(&mut self) {
-        self.with_pc(|pc, cx| pc.input(cx));
+        if let Err(fault) = self.with_pc(|pc, cx| pc.input(cx)) {
+            let stop = Stop::Fault(fault);
+            self.vm.end(Cause { stop, vcpu: self.id, rip: self.cpu.rip() });
+        }
     }
 
     /// Does something with the PC, and then the reset of a device that follows from it.

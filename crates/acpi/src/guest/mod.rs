@@ -4,6 +4,7 @@
 //! serial port, its own IOMMU if it has one, and how to switch off and reset. It isn't told of
 //! anything it can't use: no PIC, PIT, HPET, SCI or FACS.
 
+mod dmar;
 mod dsdt;
 mod viot;
 
@@ -42,6 +43,7 @@ pub const SLEEP_ENABLE: u8 = 1 << 5;
 /// Guest-physical address of the I/O APIC's registers.
 pub const IOAPIC_ADDRESS: u32 = 0xFEC0_0000;
 
+const IOAPIC_ID: u8 = 0;
 const LOCAL_APIC_ADDRESS: u32 = 0xFEE0_0000;
 const OEM_ID: [u8; 6] = *b"EXITLS";
 const OEM_TABLE_ID: [u8; 8] = *b"EXITLESS";
@@ -54,9 +56,25 @@ pub struct GuestConfig {
     pub vcpus: u32,
     /// The machine's PM timer, if the guest may read it.
     pub pm_timer: Option<PmTimer>,
-    /// The devices behind its own IOMMU, which is device 1 on its bus, as they are the next; none:
-    /// it has none.
-    pub behind_iommu: u8,
+    /// Its own IOMMU, if it has one.
+    pub iommu: Option<Iommu>,
+}
+
+/// An IOMMU of a guest's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Iommu {
+    /// A virtio-iommu, which is device 1 on its bus, with so many devices behind it, which are the
+    /// next.
+    Virtio(u8),
+    /// A VT-d unit that all of the bus is behind, and the I/O APIC.
+    VtD {
+        /// Guest-physical address of its registers.
+        registers: u64,
+        /// Bits of addresses that it translates.
+        width: u8,
+        /// Requester id of the I/O APIC.
+        ioapic: u16,
+    },
 }
 
 /// The tables, to be put at [`BASE`].
@@ -72,8 +90,14 @@ pub fn build(config: &GuestConfig) -> Result<Vec<u8>, Error> {
     let mut xsdt = XSDT::new(OEM_ID, OEM_TABLE_ID, OEM_REVISION);
     xsdt.add_entry(fadt);
     xsdt.add_entry(madt);
-    if config.behind_iommu > 0 {
-        xsdt.add_entry(append(&mut block, &viot::build(config.behind_iommu)));
+    match config.iommu {
+        None => {}
+        Some(Iommu::Virtio(devices)) => {
+            xsdt.add_entry(append(&mut block, &viot::build(devices)));
+        }
+        Some(Iommu::VtD { registers, width, ioapic }) => {
+            xsdt.add_entry(append(&mut block, &dmar::build(registers, width, ioapic)));
+        }
     }
     let xsdt = append(&mut block, &xsdt);
     let mut whole = Vec::with_capacity(block.len());
@@ -100,7 +124,7 @@ fn madt(vcpus: u32) -> Sdt {
         let id = id as u8;
         ProcessorLocalApic::new(id, id, EnabledStatus::Enabled).to_aml_bytes(&mut body);
     }
-    IoApic::new(0, IOAPIC_ADDRESS, 0).to_aml_bytes(&mut body);
+    IoApic::new(IOAPIC_ID, IOAPIC_ADDRESS, 0).to_aml_bytes(&mut body);
     let mut madt = Sdt::new(*b"APIC", 36, 5, OEM_ID, OEM_TABLE_ID, OEM_REVISION);
     madt.append_slice(&body);
     madt

@@ -27,18 +27,18 @@ fn table(block: &[u8], signature: &[u8; 4]) -> Vec<u8> {
 #[test]
 fn numbers_of_vcpus_that_can_t_be_described_are_refused() {
     for vcpus in [0, 256, u32::MAX] {
-        let error = build(&GuestConfig { vcpus, pm_timer: None, behind_iommu: 0 }).unwrap_err();
+        let error = build(&GuestConfig { vcpus, pm_timer: None, iommu: None }).unwrap_err();
         assert_eq!(error, Error::Vcpus { found: vcpus, most: 255 });
     }
     let text =
-        build(&GuestConfig { vcpus: 0, pm_timer: None, behind_iommu: 0 }).unwrap_err().to_string();
+        build(&GuestConfig { vcpus: 0, pm_timer: None, iommu: None }).unwrap_err().to_string();
     assert_eq!(text, "a guest of 0 vCPUs can't be described: 1 to 255 are needed");
 }
 
 /// The fields that our parser doesn't read, at their places in the specification (ACPI 5.2.9).
 #[test]
 fn the_fadt_says_how_to_switch_off() {
-    let block = build(&GuestConfig { vcpus: 1, pm_timer: None, behind_iommu: 0 }).unwrap();
+    let block = build(&GuestConfig { vcpus: 1, pm_timer: None, iommu: None }).unwrap();
     let fadt = table(&block, b"FACP");
     assert_eq!((fadt.len(), fadt[8]), (276, 6));
     let flags = u32::from_le_bytes(fadt[112..116].try_into().unwrap());
@@ -55,7 +55,7 @@ fn the_fadt_says_how_to_switch_off() {
 #[test]
 fn the_dsdt_names_s5() {
     let dsdt =
-        table(&build(&GuestConfig { vcpus: 1, pm_timer: None, behind_iommu: 0 }).unwrap(), b"DSDT");
+        table(&build(&GuestConfig { vcpus: 1, pm_timer: None, iommu: None }).unwrap(), b"DSDT");
     assert_eq!(dsdt[36..49], *b"\x08_S5_\x12\x08\x04\x0A\x05\x0A\x05\0");
     assert_eq!((SLEEP_TYPE_S5 << 2 | SLEEP_ENABLE, SLEEP_ENABLE), (0x34, 0x20));
 }
@@ -64,7 +64,7 @@ fn the_dsdt_names_s5() {
 #[test]
 fn the_dsdt_names_the_bus_and_the_serial_port() {
     let dsdt =
-        table(&build(&GuestConfig { vcpus: 1, pm_timer: None, behind_iommu: 0 }).unwrap(), b"DSDT");
+        table(&build(&GuestConfig { vcpus: 1, pm_timer: None, iommu: None }).unwrap(), b"DSDT");
     let has = |bytes: &[u8]| dsdt.windows(bytes.len()).any(|found| found == bytes);
     // Ids, compressed; ports of 16 bits' decoding, so many; an edge-triggered interrupt.
     assert!(has(b"PCI0") && has(&[0x41, 0xD0, 0x0A, 0x03]));
@@ -79,7 +79,7 @@ fn the_dsdt_names_the_bus_and_the_serial_port() {
 #[test]
 fn the_serial_port_has_an_interrupt_of_the_ioapic_alone() {
     let dsdt =
-        table(&build(&GuestConfig { vcpus: 1, pm_timer: None, behind_iommu: 0 }).unwrap(), b"DSDT");
+        table(&build(&GuestConfig { vcpus: 1, pm_timer: None, iommu: None }).unwrap(), b"DSDT");
     let count = |bytes: &[u8]| dsdt.windows(bytes.len()).filter(|found| *found == bytes).count();
     // Name(PICM, One); Method(_PIC, 1) { Store(Arg0, PICM) }
     assert_eq!(count(b"\x08PICM\x01\x14\x0C_PIC\x01\x70\x68PICM"), 1);
@@ -97,13 +97,27 @@ fn the_serial_port_has_an_interrupt_of_the_ioapic_alone() {
 /// By Linux's drivers/acpi/viot.c: the nodes, and that a range leads to an IOMMU's.
 #[test]
 fn the_viot_puts_the_devices_behind_the_iommu() {
-    let of = |behind_iommu| build(&GuestConfig { vcpus: 1, pm_timer: None, behind_iommu }).unwrap();
-    assert!(!of(0).windows(4).any(|found| found == b"VIOT"));
-    let viot = table(&of(3), b"VIOT");
+    let of = |iommu| build(&GuestConfig { vcpus: 1, pm_timer: None, iommu }).unwrap();
+    assert!(!of(None).windows(4).any(|found| found == b"VIOT"));
+    let viot = table(&of(Some(Iommu::Virtio(3))), b"VIOT");
     assert_eq!((viot.len(), &viot[36..40]), (88, &[2, 0, 48, 0][..]));
     assert_eq!(viot[48..56], [3, 0, 16, 0, 0, 0, 0x08, 0], "the IOMMU is 00:01.0");
     assert_eq!(viot[64..72], [1, 0, 24, 0, 0x10, 0, 0, 0], "endpoints from 0x10 on");
     assert_eq!(viot[72..82], [0, 0, 0, 0, 0x10, 0, 0x20, 0, 48, 0], "00:02.0 to 00:04.0");
+}
+
+const VT_D: Iommu = Iommu::VtD { registers: 0xFED9_0000, width: 48, ioapic: 0xFFF8 };
+
+/// What our own parser of a machine's tables finds in it.
+#[test]
+fn the_dmar_has_the_bus_and_the_ioapic_behind_one_unit() {
+    let block = build(&GuestConfig { vcpus: 1, pm_timer: None, iommu: Some(VT_D) }).unwrap();
+    let dmar = table(&block, b"DMAR");
+    assert_eq!((dmar.len(), &dmar[36..38]), (72, &[47, 1][..]), "48 bits, interrupts remapped");
+    assert_eq!(dmar[64..72], [3, 8, 0, 0, 0, 0xFF, 0x1F, 0], "the I/O APIC is ff:1f.0");
+    let found = probe(&Block(block), BASE).unwrap().dmar.unwrap();
+    let [unit] = &found.units[..] else { panic!("{found:?}") };
+    assert_eq!(unit.base, 0xFED9_0000);
 }
 
 /// An independent reader finds no fault; skipped where there is none.
@@ -115,16 +129,20 @@ fn iasl_disassembles_every_table() {
     let dir = std::env::temp_dir().join(format!("exitless-acpi-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let pm_timer = Some(PmTimer { port: 0x608, bits32: true });
-    let block = build(&GuestConfig { vcpus: 3, pm_timer, behind_iommu: 2 }).unwrap();
+    let virtio = Some(Iommu::Virtio(2));
+    let block = build(&GuestConfig { vcpus: 3, pm_timer, iommu: virtio }).unwrap();
+    let other = build(&GuestConfig { vcpus: 3, pm_timer, iommu: Some(VT_D) }).unwrap();
     for (name, signature) in [
         ("dsdt", b"DSDT"),
         ("facp", b"FACP"),
         ("apic", b"APIC"),
         ("xsdt", b"XSDT"),
         ("viot", b"VIOT"),
+        ("dmar", b"DMAR"),
     ] {
         let path = dir.join(format!("{name}.aml"));
-        std::fs::write(&path, table(&block, signature)).unwrap();
+        let of = if signature == b"DMAR" { &other } else { &block };
+        std::fs::write(&path, table(of, signature)).unwrap();
         let run = std::process::Command::new("iasl").arg("-d").arg(&path).output().unwrap();
         let text = String::from_utf8_lossy(&run.stdout).into_owned()
             + &String::from_utf8_lossy(&run.stderr);
@@ -149,7 +167,7 @@ proptest! {
         timer: bool,
     ) {
         let pm_timer = timer.then_some(PmTimer { port, bits32 });
-        let block = build(&GuestConfig { vcpus, pm_timer, behind_iommu: 0 }).unwrap();
+        let block = build(&GuestConfig { vcpus, pm_timer, iommu: None }).unwrap();
         prop_assert!(block.len() <= MAX_BYTES);
         let block = Block(block);
         prop_assert_eq!(find_rsdp(&block), Ok(BASE));

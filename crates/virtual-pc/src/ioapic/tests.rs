@@ -4,59 +4,61 @@ use super::*;
 use crate::message::{DeliveryMode, Trigger};
 use proptest::prelude::*;
 
+const READ: Read<'_> = &Message::from_redirection;
+
 fn program(io: &mut Ioapic, pin: u8, entry: u64) -> Messages {
-    io.write(SELECT, u32::from(REDIRECTION + 2 * pin + 1));
-    io.write(WINDOW, (entry >> 32) as u32);
-    io.write(SELECT, u32::from(REDIRECTION + 2 * pin));
-    io.write(WINDOW, entry as u32)
+    io.write(READ, SELECT, u32::from(REDIRECTION + 2 * pin + 1));
+    io.write(READ, WINDOW, (entry >> 32) as u32);
+    io.write(READ, SELECT, u32::from(REDIRECTION + 2 * pin));
+    io.write(READ, WINDOW, entry as u32)
 }
 
 fn read_back(io: &mut Ioapic, pin: u8) -> u64 {
-    io.write(SELECT, u32::from(REDIRECTION + 2 * pin + 1));
+    io.write(READ, SELECT, u32::from(REDIRECTION + 2 * pin + 1));
     let high = u64::from(io.read(WINDOW));
-    io.write(SELECT, u32::from(REDIRECTION + 2 * pin));
+    io.write(READ, SELECT, u32::from(REDIRECTION + 2 * pin));
     high << 32 | u64::from(io.read(WINDOW))
 }
 
 #[test]
 fn linux_sees_24_pins_version_0x20_all_masked() {
     let mut io = Ioapic::new();
-    io.write(SELECT, 1);
+    io.write(READ, SELECT, 1);
     assert_eq!(io.read(WINDOW), 0x0017_0020);
     for pin in 0..24 {
         assert_eq!(read_back(&mut io, pin), 0x1_0000);
     }
-    io.write(SELECT, 0);
-    io.write(WINDOW, 0xFFFF_FFFF);
+    io.write(READ, SELECT, 0);
+    io.write(READ, WINDOW, 0xFFFF_FFFF);
     assert_eq!(io.read(WINDOW), 0x0F00_0000);
 }
 
 #[test]
 fn an_edge_sends_once_and_a_masked_one_is_lost() {
     let mut io = Ioapic::new();
-    assert_eq!(io.raise(4), None);
+    assert_eq!(io.raise(READ, 4), None);
     assert!(program(&mut io, 4, 3 << 56 | 0x31).is_empty(), "the lost edge stays lost");
-    let sent = io.set_level(4, true).unwrap();
+    let sent = io.set_level(READ, 4, true).unwrap();
     assert_eq!((sent.vector, sent.destination, sent.logical), (0x31, 3, false));
     assert_eq!((sent.delivery, sent.trigger), (DeliveryMode::Fixed, Trigger::Edge));
-    assert_eq!(io.set_level(4, true), None);
-    assert_eq!(io.raise(4), None, "the line is still high: no edge");
-    assert!(io.raise(4).is_some());
-    assert!(io.eoi(0x31).is_empty());
+    assert_eq!(io.set_level(READ, 4, true), None);
+    assert_eq!(io.raise(READ, 4), None, "the line is still high: no edge");
+    assert!(io.raise(READ, 4).is_some());
+    assert!(io.eoi(READ, 0x31).is_empty());
 }
 
 #[test]
 fn a_level_waits_for_its_eoi_and_sends_again_while_asserted() {
     let mut io = Ioapic::new();
-    io.set_level(9, true);
+    io.set_level(READ, 9, true);
     let sent = program(&mut io, 9, LEVEL | 0x52);
     assert_eq!(sent[0].trigger, Trigger::Level, "asserted before it was unmasked");
     assert_eq!(read_back(&mut io, 9) & REMOTE_IRR, REMOTE_IRR);
-    assert_eq!(io.set_level(9, true), None);
-    assert!(io.eoi(0x53).is_empty(), "another vector");
-    assert_eq!(io.write(EOI, 0x52).len(), 1);
-    io.set_level(9, false);
-    assert!(io.eoi(0x52).is_empty());
+    assert_eq!(io.set_level(READ, 9, true), None);
+    assert!(io.eoi(READ, 0x53).is_empty(), "another vector");
+    assert_eq!(io.write(READ, EOI, 0x52).len(), 1);
+    io.set_level(READ, 9, false);
+    assert!(io.eoi(READ, 0x52).is_empty());
     assert_eq!(read_back(&mut io, 9) & REMOTE_IRR, 0);
 }
 
@@ -67,32 +69,32 @@ fn pins_that_wait_at_once_wait_each_for_its_own() {
         let vector = |pin: usize| 0x50 + pin as u8;
         for pin in order {
             program(&mut io, pin as u8, LEVEL | u64::from(vector(pin)));
-            assert!(io.set_level(pin, true).is_some());
+            assert!(io.set_level(READ, pin, true).is_some());
         }
         for pin in order {
-            io.set_level(pin, false);
-            assert!(io.eoi(vector(pin)).is_empty());
+            io.set_level(READ, pin, false);
+            assert!(io.eoi(READ, vector(pin)).is_empty());
             assert_eq!(read_back(&mut io, pin as u8) & REMOTE_IRR, 0, "pin {pin}");
             assert_eq!(io.owed >> pin & 1, 0, "an EOI isn't looked up for pin {pin} any more");
         }
         assert_eq!(io.owed, 0);
-        assert!(order.iter().all(|pin| io.set_level(*pin, true).is_some()), "nobody waits");
+        assert!(order.iter().all(|pin| io.set_level(READ, *pin, true).is_some()), "nobody waits");
     }
 }
 
 #[test]
 fn registers_that_are_not_there_read_zero_and_take_nothing() {
     let mut io = Ioapic::new();
-    io.write(SELECT, 0);
-    io.write(WINDOW, 0x0A00_0000);
-    io.write(SELECT, 2);
+    io.write(READ, SELECT, 0);
+    io.write(READ, WINDOW, 0x0A00_0000);
+    io.write(READ, SELECT, 2);
     assert_eq!(io.read(WINDOW), 0x0A00_0000, "the arbitration id is the id");
     let before = io.clone();
     for register in [1, 2, 3, 0x0F, 0x40, 0x41, 0xFF] {
-        io.write(SELECT, register);
+        io.write(READ, SELECT, register);
         assert_eq!(io.read(SELECT), register);
         assert!(register < 3 || io.read(WINDOW) == 0, "{register:#x}");
-        assert!(io.write(WINDOW, 0x0500_0031).is_empty());
+        assert!(io.write(READ, WINDOW, 0x0500_0031).is_empty());
     }
     assert_eq!((io.id, io.entries), (before.id, before.entries));
     assert_eq!([0x04, 0x20, EOI].map(|offset| io.read(offset)), [0; 3]);
@@ -102,7 +104,7 @@ fn registers_that_are_not_there_read_zero_and_take_nothing() {
 fn a_visit_to_edge_mode_clears_remote_irr() {
     let mut io = Ioapic::new();
     program(&mut io, 9, LEVEL | 0x52);
-    assert!(io.set_level(9, true).is_some());
+    assert!(io.set_level(READ, 9, true).is_some());
     program(&mut io, 9, MASKED | 0x52);
     assert_eq!(program(&mut io, 9, LEVEL | 0x52).len(), 1);
 }
@@ -113,13 +115,13 @@ fn what_a_guest_may_not_send_is_not_sent() {
     for entry in [0x441, 0x0F, 0x741] {
         for mode in [0, LEVEL] {
             program(&mut io, 2, mode | entry);
-            assert_eq!(io.raise(2), None, "{entry:#x}");
-            assert!(io.redirection(2).unwrap().is_err());
+            assert_eq!(io.raise(READ, 2), None, "{entry:#x}");
+            assert!(io.redirection(READ, 2).unwrap().is_err());
             assert_eq!(read_back(&mut io, 2) & REMOTE_IRR, 0);
         }
     }
-    assert_eq!(io.raise(24), None);
-    assert_eq!(io.raise(usize::MAX), None);
+    assert_eq!(io.raise(READ, 24), None);
+    assert_eq!(io.raise(READ, usize::MAX), None);
 }
 
 #[derive(Clone, Debug)]
@@ -149,10 +151,10 @@ proptest! {
         for step in steps {
             let before = io.clone();
             let sent: Vec<Message> = match step {
-                Step::Write(o, v) => io.write(o, v).to_vec(),
-                Step::Level(p, l) => io.set_level(p, l).into_iter().collect(),
-                Step::Pulse(p) => io.raise(p).into_iter().collect(),
-                Step::Eoi(v) => io.eoi(v).to_vec(),
+                Step::Write(o, v) => io.write(READ, o, v).to_vec(),
+                Step::Level(p, l) => io.set_level(READ, p, l).into_iter().collect(),
+                Step::Pulse(p) => io.raise(READ, p).into_iter().collect(),
+                Step::Eoi(v) => io.eoi(READ, v).to_vec(),
             };
             let levels = sent.iter().filter(|m| m.trigger == Trigger::Level).count();
             let newly = (0..PINS)

@@ -13,12 +13,12 @@ fn linux_programs_an_entry_and_unmasks_it() {
     assert_eq!(t.write(16, 4, 0xFEE0_2000), Some(1));
     assert_eq!(t.write(20, 4, 0), None, "nothing changed");
     assert_eq!(t.write(24, 4, 0x44), Some(1));
-    assert_eq!(t.message(1, ON), Ok(None));
+    assert_eq!(t.written(1, ON).map(|w| w.message()).transpose(), Ok(None));
     assert_eq!(t.write(28, 4, 0xFFFF_FFFE), Some(1));
-    let m = t.message(1, ON).unwrap().unwrap();
+    let m = t.written(1, ON).map(|w| w.message()).transpose().unwrap().unwrap();
     assert_eq!((m.vector, m.destination), (0x44, 2));
     for off in [Control { masked: true, ..ON }, Control::default()] {
-        assert_eq!(t.message(1, off), Ok(None));
+        assert_eq!(t.written(1, off).map(|w| w.message()).transpose(), Ok(None));
     }
     t.reset();
     assert_eq!(t.entries(), [Entry::RESET; 4]);
@@ -29,9 +29,16 @@ fn nonsense_in_an_entry_is_refused_with_a_sentence() {
     let mut t = Table::new(vec![Entry::RESET; 1]);
     t.write(0, 8, 0x1234_5678);
     t.write(8, 8, 0x31);
-    assert!(t.message(0, ON).unwrap_err().to_string().contains("0x12345678"));
-    assert_eq!(t.message(1, ON), Ok(None));
-    assert_eq!(t.message(usize::MAX, ON), Ok(None));
+    assert!(
+        t.written(0, ON)
+            .map(|w| w.message())
+            .transpose()
+            .unwrap_err()
+            .to_string()
+            .contains("0x12345678")
+    );
+    assert_eq!(t.written(1, ON).map(|w| w.message()).transpose(), Ok(None));
+    assert_eq!(t.written(usize::MAX, ON).map(|w| w.message()).transpose(), Ok(None));
 }
 
 #[test]

@@ -9,7 +9,7 @@
 
 use super::bar::{BarInfo, BarKind, Misplaced};
 use super::capabilities::{self, MsixLayout, Offered};
-use crate::message::{Message, Refused};
+use crate::message::Written;
 use crate::msix::Control;
 
 /// Type 0 header (PCI 3.0, 6.1).
@@ -128,12 +128,10 @@ pub struct Msi {
 }
 
 impl Msi {
-    /// The interrupt to deliver; `None` while off or masked.
-    pub fn message(&self) -> Result<Option<Message>, Refused> {
-        if !self.enabled || self.masked {
-            return Ok(None);
-        }
-        Message::from_msi(self.address, self.data.into()).map(Some)
+    /// What is written for the interrupt; `None` while off or masked.
+    pub fn written(&self) -> Option<Written> {
+        let sends = self.enabled && !self.masked;
+        sends.then_some(Written { address: self.address, data: self.data.into() })
     }
 }
 

@@ -210,15 +210,18 @@ fn msi_carries_one_message() {
     assert_eq!(f.read(0xD2, 2), 0x0180, "one vector, disabled");
     f.write(0xD4, 4, 0xFEE0_1000);
     assert_eq!(f.write(0xDC, 2, 0x0055), Actions::MSI);
-    assert_eq!(f.msi().unwrap().message(), Ok(None));
+    assert_eq!(f.msi().unwrap().written().map(|w| w.message()).transpose(), Ok(None));
     f.write(0xD2, 2, 1);
-    let m = f.msi().unwrap().message().unwrap().unwrap();
+    let m = f.msi().unwrap().written().map(|w| w.message()).transpose().unwrap().unwrap();
     assert_eq!((m.vector, m.destination), (0x55, 1));
     assert_eq!(f.write(0xE0, 4, 0xFFFF_FFFF), Actions::MSI);
-    assert_eq!((f.read(0xE0, 4), f.msi().unwrap().message()), (1, Ok(None)));
+    assert_eq!(
+        (f.read(0xE0, 4), f.msi().unwrap().written().map(|w| w.message()).transpose()),
+        (1, Ok(None))
+    );
     f.write(0xE0, 4, 0);
     f.write(0xD8, 4, 1);
-    assert!(f.msi().unwrap().message().is_err());
+    assert!(f.msi().unwrap().written().map(|w| w.message()).transpose().is_err());
 }
 
 #[test]
@@ -370,7 +373,7 @@ proptest! {
             for (offset, value) in offsets {
                 f.write(offset, 4, value);
                 f.read(offset, 4);
-                let _ = f.msi().map(|m| m.message());
+                let _ = f.msi().and_then(|m| m.written()).map(|w| w.message());
                 let _ = f.placement(0);
             }
             prop_assert_eq!(f.read(0, 4), u32::from_le_bytes(config[..4].try_into().unwrap()));

@@ -40,6 +40,7 @@ use proto::Record;
 use read::{ENTRIES, Looked, looked, word};
 use routing::ExpectedVectors;
 use spin::MutexGuard;
+use viommu::vtd::BASE;
 
 /// The same for entries of devices: AMD-Vi's table has one for each of 65,536, there or not.
 const DEVICES: u32 = 512;
@@ -283,6 +284,8 @@ impl Confined {
             // Wherever the guest wants them.
             Region { va: None, pa: part.start, len: part.end - part.start, access }
         }));
+        let unit = pc.pci().unit_page();
+        nested.extend(unit.map(|(pa, access)| Region { va: Some(BASE), pa, len: PAGE, access }));
         let page = |va, pa| Region { va, pa, len: PAGE, access: Access::READ };
         nested.extend(
             (LEDGER_PAGES..)

@@ -8,7 +8,7 @@ use crate::sidecore::backing::Backing;
 use crate::sidecore::device::{Device, Interface, Kind};
 use crate::sidecore::disk;
 use crate::sidecore::entries;
-use crate::sidecore::guest_iommu::{ByExit, IommuQueue};
+use crate::sidecore::guest_iommu::{ByExit, IommuQueue, IommuRegisters};
 use crate::sidecore::movable::{Movable, Rule};
 use crate::sidecore::moving;
 use crate::sidecore::port::{Order, Port};
@@ -133,6 +133,26 @@ impl Sidecores {
         Ok(Virtual { iommu: Some(iommu), ..made })
     }
 
+    /// Has the registers of the guest's own IOMMU be looked at, by its VM's exits where there is no
+    /// sidecore.
+    #[cold]
+    pub fn registers(
+        &mut self,
+        owner: Owner<'_>,
+        iommu: &'static GuestIommu,
+        place: Option<usize>,
+    ) -> Result<&'static Port, String> {
+        let count = plan::GuestIommu::VtD.queues();
+        let at = place.unwrap_or(usize::MAX);
+        let port = Box::leak(Box::new(Port::new(self.listeners, at, count, false)));
+        if let Some(place) = place {
+            let work = |_| Work::Registers(IommuRegisters { iommu, runs: false });
+            let parts = (&*port, count, 0..0);
+            self.put(place, owner, (Kind::Iommu, None), parts, (Control::default(), &work))?;
+        }
+        Ok(port)
+    }
+
     /// Has the core at this place serve a device, with the work of each of its queues, and what is
     /// different about it.
     #[cold]
@@ -149,18 +169,35 @@ impl Sidecores {
         if let Some(number) = movable {
             moving::make_room(&mut self.cores, place, number, kind.switch(), count);
         }
-        let core = self.cores.get_mut(place).ok_or("no sidecore serves it")?;
-        let first = core.queues.all.len();
         let (function, entries) = place_of(count)?;
         let port = Port::new(self.listeners, place, count, control.kicks);
         let port: &'static Port = Box::leak(Box::new(port));
         if let Some(movable) = movable.and_then(|number| self.movables.get_mut(number)) {
             movable.add(port, count);
         }
-        let device = core.devices.len();
-        for index in 0..shape.queues {
-            let (work, signal) = (work(index), Signal::new(control.coalesce));
-            let (index, kicks) = (index.into(), control.kicks);
+        let parts = (port, count, entries.clone());
+        self.put(place, owner, (kind, movable), parts, (control, work))?;
+        let page = || allocate(PAGE, PAGE).ok_or("no memory is left for its notify page");
+        let notify = if control.kicks { None } else { Some(page()?) };
+        Ok(Virtual { function, entries, port, notify, shape, iommu: None, by_exit: None })
+    }
+
+    /// Puts a device with so many queues, and these interrupt entries, onto the core at this place.
+    /// `movable`: its number, if it can move.
+    #[cold]
+    fn put(
+        &mut self,
+        place: usize,
+        owner: Owner<'_>,
+        (kind, movable): (Kind, Option<usize>),
+        (port, count, entries): (&'static Port, usize, Range<u16>),
+        (control, work): (Control, &dyn Fn(u16) -> Work),
+    ) -> Result<(), String> {
+        let core = self.cores.get_mut(place).ok_or("no sidecore serves it")?;
+        let (first, device) = (core.queues.all.len(), core.devices.len());
+        for index in 0..count {
+            let (work, signal) = (work(index as u16), Signal::new(control.coalesce));
+            let kicks = control.kicks;
             let ticks = ticks(control.latency_us);
             let delay = (ticks > 0).then(|| Delay::new(ticks));
             let given_up = false;
@@ -174,16 +211,14 @@ impl Sidecores {
             which: owner.which,
             window: owner.memory,
             kind,
-            entries: entries.clone(),
+            entries,
             queues: first..first + count,
             order: Order::default(),
             told: Default::default(),
             told_move: Default::default(),
             movable,
         }));
-        let page = || allocate(PAGE, PAGE).ok_or("no memory is left for its notify page");
-        let notify = if control.kicks { None } else { Some(page()?) };
-        Ok(Virtual { function, entries, port, notify, shape, iommu: None, by_exit: None })
+        Ok(())
     }
 
     /// The number that a device goes by when it moves: of its own, or its switch's; none if it

@@ -3,7 +3,7 @@
 
 use crate::host::outputs;
 use crate::iommu;
-use crate::iommu::guest::GuestIommu;
+use crate::iommu::guest::{GuestIommu, Kind};
 use crate::pci::Pci;
 use crate::sidecore::build::{Owner, Sidecores, Virtual};
 use crate::sidecore::port::Port;
@@ -11,8 +11,9 @@ use crate::sidecore::views::window;
 use crate::vm::devices::assigned::AssignedDevice;
 use crate::vm::devices::pci_bus::PciBus;
 use crate::vm::devices::pci_bus::functions::BusFunction;
+use crate::vm::devices::pci_bus::unit::{self, RemappingUnit};
 use crate::vm::devices::virtio::VirtioFunction;
-use crate::vm::memory::Memory;
+use crate::vm::memory::{Memory, Tables};
 use ::iommu::Bdf;
 use alloc::boxed::Box;
 use alloc::format;
@@ -21,6 +22,7 @@ use alloc::vec::Vec;
 use plan::image::Image;
 use proto::ServedDevice;
 use viommu::Region;
+use viommu::vtd::{BASE, BYTES, Page};
 use virtual_pc::pci::{Addresses, Bus};
 use window::Window;
 
@@ -35,19 +37,21 @@ pub struct Functions<'a> {
     /// Of what sidecores serve.
     ports: Vec<(ServedDevice, &'static Port)>,
     iommu: Option<&'static GuestIommu>,
+    unit: Option<RemappingUnit>,
 }
 
 impl<'a> Functions<'a> {
     /// None yet.
     pub fn new(whose: (usize, &'a str), pci: Pci) -> Self {
         let (bus, addresses) = (Box::new(Bus::new()), Addresses::new());
-        Functions { whose, pci, bus, all: Vec::new(), addresses, ports: Vec::new(), iommu: None }
+        let (all, ports) = (Vec::new(), Vec::new());
+        Functions { whose, pci, bus, all, addresses, ports, iommu: None, unit: None }
     }
 
-    /// Makes the VM's own IOMMU, which `place` among the sidecores serves, for the devices that are
-    /// assigned to it next. It is before them on the bus: what is silenced in that order can't be
-    /// led anywhere any more. What it unmaps may wait for `longest` ticks. Domain ids from `free`
-    /// on are nobody's; gives those that still are.
+    /// Makes the VM's own virtio-iommu, which `place` among the sidecores serves, for the devices
+    /// that are assigned to it next. It is before them on the bus: what is silenced in that order
+    /// can't be led anywhere any more. What it unmaps may wait for `longest` ticks. Domain ids from
+    /// `free` on are nobody's; gives those that still are.
     #[cold]
     #[inline(never)]
     pub fn add_iommu(
@@ -58,25 +62,68 @@ impl<'a> Functions<'a> {
         place: Option<usize>,
         free: u16,
     ) -> Result<u16, String> {
-        let own = (self.whose.0 as u16 + 1, dma_root);
-        let mut ids = Vec::new();
-        // The host bridge is device 0, then comes the IOMMU itself.
-        for device in (self.all.len() as u32 + 2..).take(devices.len()) {
-            ids.push(device << 3);
-        }
-        let mut regions = Vec::new();
-        for r in memory.regions() {
-            regions.push(Region { guest: r.gpa, host: r.hpa, len: r.len });
-        }
-        let iommu = GuestIommu::new(&ids, (devices, longest), own, &regions, free)
-            .map_err(|e| format!("its IOMMU can't be made: {e}"))?;
-        self.iommu = Some(iommu);
+        // The IOMMU itself comes first.
+        let iommu = self.iommu((devices, Kind::Virtio(longest)), (memory, dma_root), 1, free)?;
         let (vm, name) = self.whose;
         let memory = view(memory)?;
         let which = ServedDevice::Iommu;
         let owner = Owner { vm, name, memory, runs: &[], which };
         self.add(which, sidecores.iommu(owner, iommu, place))?;
         Ok(free + devices.len() as u16)
+    }
+
+    /// Makes the VM's own VT-d unit, otherwise as [`Functions::add_iommu`].
+    #[cold]
+    #[inline(never)]
+    pub fn add_unit(
+        &mut self,
+        devices: &[Bdf],
+        (memory, tables): (&Memory, &mut Tables),
+        sidecores: &mut Sidecores,
+        place: Option<usize>,
+        free: u16,
+    ) -> Result<u16, String> {
+        let frame = crate::memory::allocate(BYTES, BYTES);
+        let frame = frame.ok_or("no memory is left for the registers of its IOMMU")?;
+        // SAFETY: a page of our own, identity-mapped for good and aligned; the guest and the host
+        // access it as atomic words alone.
+        let page = unsafe { &*(frame as *const Page) };
+        let polled = place.is_some();
+        tables.map(BASE, frame, BYTES, unit::access(false)).map_err(|e| e.to_string())?;
+        let view: &Window = Box::leak(Box::new(view(memory)?));
+        let of = (memory, tables.dma_root());
+        let iommu = self.iommu((devices, Kind::VtD(page, view)), of, 0, free)?;
+        let (vm, name) = self.whose;
+        let which = ServedDevice::Iommu;
+        let owner = Owner { vm, name, memory: *view, runs: &[], which };
+        let port = sidecores.registers(owner, iommu, place)?;
+        self.ports.push((which, port));
+        self.unit = Some(RemappingUnit::new(iommu, port, frame, polled));
+        Ok(free + devices.len() as u16)
+    }
+
+    /// An IOMMU of the VM's own, for the devices that come next on the bus but `before`.
+    fn iommu(
+        &mut self,
+        (devices, kind): (&[Bdf], Kind),
+        (memory, dma_root): (&Memory, u64),
+        before: u32,
+        free: u16,
+    ) -> Result<&'static GuestIommu, String> {
+        let own = (self.whose.0 as u16 + 1, dma_root);
+        let mut ids = Vec::new();
+        // The host bridge is device 0.
+        for device in (self.all.len() as u32 + 1 + before..).take(devices.len()) {
+            ids.push(device << 3);
+        }
+        let mut regions = Vec::new();
+        for r in memory.regions() {
+            regions.push(Region { guest: r.gpa, host: r.hpa, len: r.len });
+        }
+        let iommu = GuestIommu::new(&ids, (devices, kind), own, &regions, free)
+            .map_err(|e| format!("its IOMMU can't be made: {e}"))?;
+        self.iommu = Some(iommu);
+        Ok(iommu)
     }
 
     /// Confines these devices to the VM's memory and puts them on the bus.
@@ -133,7 +180,7 @@ impl<'a> Functions<'a> {
 
     /// All of it.
     pub fn done(self) -> Made {
-        let bus = PciBus::new(self.bus, self.all, self.pci);
+        let bus = PciBus::new(self.bus, self.all, self.pci, self.unit);
         Made { bus, served: self.ports, iommu: self.iommu }
     }
 }

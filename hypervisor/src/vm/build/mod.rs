@@ -53,6 +53,7 @@ use plan::{GuestIommu, OnReset};
 use proto::{Policy, Record};
 use routing::calls::PARAVIRTUAL_SEGMENT;
 use spin::Mutex;
+use viommu::vtd;
 use virtual_pc::cpuid::efer_offered;
 use virtual_pc::msr::Msrs;
 
@@ -198,12 +199,19 @@ impl Builder<'_> {
         let contents = self.load(&memory)?;
         let start = start(&contents.load);
         let mut functions = Functions::new((self.index, &vm.name), self.pci);
-        if vm.iommu != GuestIommu::None {
-            let place = self.image.plan.sidecore_of_iommu(self.index);
-            let of = (&memory, tables.dma_root());
-            let longest = vm.iommu.optimism_us() * (cpu::tsc_hz() / 1_000_000);
-            let own = (&*devices, longest);
-            *domains = functions.add_iommu(own, of, sidecores, place, *domains)?;
+        let place = self.image.plan.sidecore_of_iommu(self.index);
+        match vm.iommu {
+            GuestIommu::None => {}
+            GuestIommu::Virtio | GuestIommu::VirtioOptimistic => {
+                let of = (&memory, tables.dma_root());
+                let longest = vm.iommu.optimism_us() * (cpu::tsc_hz() / 1_000_000);
+                let own = (&*devices, longest);
+                *domains = functions.add_iommu(own, of, sidecores, place, *domains)?;
+            }
+            GuestIommu::VtD => {
+                let of = (&memory, &mut tables);
+                *domains = functions.add_unit(&devices, of, sidecores, place, *domains)?;
+            }
         }
         functions.assign(devices, tables.dma_root(), format)?;
         functions.add_served(vm, self.image, &memory, sidecores)?;
@@ -223,7 +231,7 @@ impl Builder<'_> {
             let core = shared.map_or(HostCore::Dedicated(cpu), |core| HostCore::shared(core));
             VcpuRemote::new(core, policy, id == 0)
         };
-        let board = Board::new(tables, Shadows::new(frames));
+        let board = Board::new(tables, Shadows::new(frames), iommu);
         let (pc, bus) = Pc::new(board, pci, devices::emulated());
         let remotes = cores.iter().enumerate().map(remote).collect();
         let efer = efer_offered(physical_cpuid(0x8000_0001, 0), physical_cpuid(0x8000_0021, 0));
@@ -243,6 +251,7 @@ impl Builder<'_> {
             told_unanswered: Default::default(),
             told_restart: Default::default(),
         }));
+        iommu.into_iter().for_each(|iommu| iommu.belongs_to(&shared.guest));
         let mut vcpus = Vec::new();
         for (id, (core, ledger)) in cores.iter().zip(ledgers).enumerate() {
             // SAFETY: `ledger` took a page for good, and its vCPU only counts in it.
@@ -379,9 +388,16 @@ impl Builder<'_> {
         let tables = acpi::guest::build(&acpi::guest::GuestConfig {
             vcpus: self.vm.cpus.len() as u32,
             pm_timer: self.machine.pm_timer,
-            behind_iommu: match self.vm.iommu {
-                GuestIommu::None => 0,
-                _ => self.vm.devices.len() as u8,
+            iommu: match self.vm.iommu {
+                GuestIommu::None => None,
+                GuestIommu::Virtio | GuestIommu::VirtioOptimistic => {
+                    Some(acpi::guest::Iommu::Virtio(self.vm.devices.len() as u8))
+                }
+                GuestIommu::VtD => Some(acpi::guest::Iommu::VtD {
+                    registers: vtd::BASE,
+                    width: vtd::WIDTH,
+                    ioapic: vtd::IOAPIC,
+                }),
             },
         })
         .map_err(|e| format!("its ACPI tables can't be made: {e}"))?;

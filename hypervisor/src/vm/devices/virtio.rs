@@ -29,7 +29,7 @@ use paging::Access;
 use viommu::Change;
 use virtio_pci::{Effect, Host, MAX_QUEUES, Queue, bar, config_space};
 use virtqueue::Layout;
-use virtual_pc::message::{Message, Refused};
+use virtual_pc::message::Written;
 use virtual_pc::pci::{Addresses, BarKind, Function as Shown};
 
 /// Entries of a queue at most.
@@ -218,12 +218,12 @@ impl PciFunction for VirtioFunction {
         None
     }
 
-    fn message(&self, shown: &Shown, source: usize) -> Result<Option<Message>, Refused> {
+    fn written(&self, shown: &Shown, source: usize) -> Option<Written> {
         // A message is a write to memory (PCI 3.0, 6.2.2, Bus Master).
         if !shown.bus_master() {
-            return Ok(None);
+            return None;
         }
-        self.registers.message(source, shown.msix_control())
+        self.registers.written(source, shown.msix_control())
     }
 
     /// Nothing: the units wait until no call goes by the old route.

@@ -10,5 +10,6 @@ pub mod injection;
 pub mod iommu_units;
 pub mod ipi;
 pub mod local_apic;
+pub mod remapping;
 pub mod shadow_idt;
 pub mod timer;

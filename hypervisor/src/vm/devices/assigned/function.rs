@@ -13,7 +13,7 @@ use crate::vm::exit_context::ExitContext;
 use crate::vm::guest::Guest;
 use crate::vm::stop::{DeviceFinding, Incident};
 use ::iommu::Bdf;
-use virtual_pc::message::{Message, Refused};
+use virtual_pc::message::Written;
 use virtual_pc::msix::Region;
 use virtual_pc::pci::{Function as Shown, Msi};
 
@@ -74,15 +74,13 @@ impl PciFunction for AssignedDevice {
         None
     }
 
-    fn message(&self, shown: &Shown, source: usize) -> Result<Option<Message>, Refused> {
+    fn written(&self, shown: &Shown, source: usize) -> Option<Written> {
         let control = shown.msix_control();
         // A masked MSI keeps its route, so that what happens meanwhile waits in its pending bit.
         match &self.msix {
-            Some(m) if control.enabled => m.table.message(source, control),
-            _ if source == 0 => {
-                shown.msi().map_or(Ok(None), |m| Msi { masked: false, ..m }.message())
-            }
-            _ => Ok(None),
+            Some(m) if control.enabled => m.table.written(source, control),
+            _ if source == 0 => Msi { masked: false, ..shown.msi()? }.written(),
+            _ => None,
         }
     }
 

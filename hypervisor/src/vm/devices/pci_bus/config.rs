@@ -2,6 +2,7 @@
 
 use super::PciBus;
 use super::interface::PciFunction;
+use super::unit::REGISTERS;
 use crate::vm::board::Board;
 use crate::vm::devices::bus::{Claim, Device};
 use crate::vm::exit_context::ExitContext;
@@ -19,6 +20,7 @@ impl Device for PciBus {
             .map(|ports| Claim::Ports(ports, Reason::PciConfig))
             .into_iter()
             .chain(windows)
+            .chain(self.unit.iter().map(|_| Claim::Memory(REGISTERS, Reason::GuestIommu)))
             .collect()
     }
 
@@ -65,7 +67,10 @@ impl Device for PciBus {
     }
 
     fn load(&mut self, _: &mut Board, cx: &mut ExitContext, address: u64, size: u8) -> Option<u64> {
-        self.bar_load(cx, address, size)
+        match self.unit.as_ref().filter(|_| REGISTERS.contains(&address)) {
+            Some(unit) => Some(unit.load(address, size)),
+            None => self.bar_load(cx, address, size),
+        }
     }
 
     fn store(
@@ -76,7 +81,11 @@ impl Device for PciBus {
         size: u8,
         value: u64,
     ) -> Option<Result<(), Stop>> {
-        Some(self.bar_store(board, cx, address, size, value)?.map_err(Stop::Fault))
+        let done = match self.store_to_unit(board, cx, (address, size, value)) {
+            Some(done) => done,
+            None => self.bar_store(board, cx, address, size, value)?,
+        };
+        Some(done.map_err(Stop::Fault))
     }
 }
 

@@ -11,7 +11,7 @@ use crate::vm::exit_context::ExitContext;
 use crate::vm::guest::Guest;
 use crate::vm::stop::{DeviceFinding, Incident};
 use ::iommu::Bdf;
-use virtual_pc::message::{Message, Refused};
+use virtual_pc::message::Written;
 use virtual_pc::pci::Function as Shown;
 
 /// A function of the bus. `shown`: its configuration space as the guest sees it.
@@ -41,9 +41,9 @@ pub trait PciFunction: Send {
         value: u64,
     ) -> Option<usize>;
 
-    /// The message that a source is to send, as the guest has it; `None`: it sends none. The source
-    /// keeps the route that it had, in that case.
-    fn message(&self, shown: &Shown, source: usize) -> Result<Option<Message>, Refused>;
+    /// What a source is to write, as the guest has it; `None`: it sends nothing. The source keeps
+    /// the route that it had, in that case.
+    fn written(&self, shown: &Shown, source: usize) -> Option<Written>;
     /// The route of a source is about to change.
     fn hold(&mut self, source: usize);
     /// A source sends by its route from here on, or if it isn't `open` none: what happens then

@@ -4,7 +4,8 @@
 //!
 //! Guarantees: a BAR is mapped where `virtual_pc::pci` lets it be, and nowhere else; an entry of
 //! the guest's becomes an interrupt to the guest's own core with the vector that `delivery` allots,
-//! from this function only. What a function is to do for that is `interface`.
+//! from this function only. All of it may be behind a VT-d unit (`unit`). What a function is to do
+//! for that is `interface`.
 
 mod bars;
 mod config;
@@ -13,6 +14,7 @@ pub mod interface;
 pub mod placement;
 mod routes;
 pub mod source;
+pub mod unit;
 
 use crate::pci::Pci;
 use crate::pci::reset::Reset;
@@ -25,6 +27,8 @@ use crate::vm::guest::Guest;
 use crate::vm::stop::Fault;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use paging::Access;
+use unit::RemappingUnit;
 use virtual_pc::pci::Bus;
 
 /// The guest's PCI bus.
@@ -35,12 +39,23 @@ pub struct PciBus {
     first: Box<Bus>,
     functions: Vec<BusFunction>,
     pci: Pci,
+    unit: Option<RemappingUnit>,
 }
 
 impl PciBus {
-    /// With these functions, which are on `config` in the same order.
-    pub fn new(config: Box<Bus>, functions: Vec<BusFunction>, pci: Pci) -> Self {
-        PciBus { first: config.clone(), config, functions, pci }
+    /// With these functions, which are on `config` in the same order, behind this unit.
+    pub fn new(
+        config: Box<Bus>,
+        functions: Vec<BusFunction>,
+        pci: Pci,
+        unit: Option<RemappingUnit>,
+    ) -> Self {
+        PciBus { first: config.clone(), config, functions, pci, unit }
+    }
+
+    /// Where the machine has the registers of the unit, and what the guest may do there.
+    pub fn unit_page(&self) -> Option<(u64, Access)> {
+        self.unit.as_ref().map(RemappingUnit::page)
     }
 
     /// The configuration space of the machine.
@@ -89,12 +104,14 @@ impl PciBus {
 
     /// Silences every function until the guest sets it up again.
     pub fn quiet_devices(&mut self) {
+        self.unit.iter_mut().for_each(RemappingUnit::quiet);
         self.all().for_each(PciFunction::quiet);
     }
 
     /// As after power on; the functions are reset.
     pub fn restart(&mut self, board: &mut Board, cx: &mut ExitContext) -> Result<(), Fault> {
         self.config.clone_from(&self.first);
+        self.unit.iter_mut().try_for_each(|unit| unit.restart(board, cx))?;
         for function in self.all() {
             function.sources_mut().unbind(cx.guest);
             function.restart();
@@ -105,6 +122,7 @@ impl PciBus {
 
     /// Silences every function for good.
     pub fn stop_devices(&mut self, guest: &Guest) {
+        self.unit.iter_mut().for_each(RemappingUnit::quiet);
         self.all().for_each(|function| function.stop(guest));
     }
 }

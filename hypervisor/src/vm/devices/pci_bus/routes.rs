@@ -23,7 +23,12 @@ impl PciBus {
             return Ok(());
         };
         let function = function.get_mut();
-        let wanted = match function.message(shown, source) {
+        let written = function.written(shown, source);
+        let message = written.map(|written| match &self.unit {
+            Some(unit) => unit.message(index, written),
+            None => written.message(),
+        });
+        let wanted = match message.transpose() {
             Ok(message) => message.and_then(|m| Some((cx.guest.receiver(&m)?, m.vector))),
             Err(_) => {
                 board.note(Incident::Message(function.bdf()));

@@ -67,6 +67,11 @@ impl VcpuRemote {
 
     /// Input for the console has arrived.
     pub fn console(&self) {
+        self.attend();
+    }
+
+    /// A device of the guest's has something for it. The first vCPU looks.
+    pub fn attend(&self) {
         self.ask(request::CONSOLE);
     }
 

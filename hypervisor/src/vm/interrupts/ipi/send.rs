@@ -49,7 +49,10 @@ impl Guest {
 
     /// The vCPU an interrupt message is for: the first of those it names.
     pub fn receiver(&self, message: &Message) -> Option<usize> {
-        let to = Destination::of_message(message.destination as u8, message.logical);
+        let to = match message.wide {
+            true => Destination::of_wide(message.destination, message.logical),
+            false => Destination::of_message(message.destination as u8, message.logical),
+        };
         let mut vcpus = (0..).zip(&self.remotes);
         vcpus.position(|(id, vcpu)| to.includes(id, 0, vcpu.addressing()))
     }
