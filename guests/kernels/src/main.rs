@@ -14,7 +14,7 @@ use boot::Boot;
 use console::println;
 use machine::{
     acpi, boot, console, counters, cpu, edu, idt, nvme, pci, power, random, smp, state, viommu,
-    virtio, virtio_blk, virtio_net, virtqueue, wait, x2apic, xapic,
+    virtio, virtio_blk, virtio_net, virtqueue, vtd, wait, x2apic, xapic,
 };
 
 machine::kernel!(main);

@@ -29,6 +29,7 @@ pub mod virtio;
 pub mod virtio_blk;
 pub mod virtio_net;
 pub mod virtqueue;
+pub mod vtd;
 pub mod wait;
 pub mod x2apic;
 pub mod xapic;

@@ -13,7 +13,7 @@ use plan::{DeviceName, Policy};
 const GROUP: &str = "amd-vi/";
 
 /// Those that every whole test has: a kind of each thing that the IOMMU has a part in.
-const WHOLE: [&str; 25] = [
+const WHOLE: [&str; 29] = [
     "trap/delivery",
     "eli/delivery",
     "direct/delivery",
@@ -30,6 +30,10 @@ const WHOLE: [&str; 25] = [
     "viommu/translated-direct",
     "viommu/nvme-exits",
     "viommu/hostile",
+    "vtd-guest/translated-direct",
+    "vtd-guest/interrupts-eli",
+    "vtd-guest/nvme-exits",
+    "vtd-guest/hostile",
     "planted/dma-host",
     "planted/interrupt-owner",
     "planted/context-stranger",

@@ -49,9 +49,49 @@ pub fn all() -> Vec<Case> {
     // What the audit finds is an error in the log, and no case may have one.
     cases.push(polled(case("viommu/hostile".to_owned(), false, attacker("seed=1"))));
     cases.push(case("viommu/hostile-exits".to_owned(), false, attacker("seed=2")));
+    cases.extend(vtd());
     let alone = Guest { devices: Vec::new(), ..behind(guest("hello", Policy::Direct)) };
     let expect = Expect::Rejected(vec!["[vm.first] iommu", "nothing would be behind"]);
     cases.push(Case { expect, ..case("viommu/nothing-behind".to_owned(), false, [alone]) });
+    cases
+}
+
+/// The same of a VT-d unit.
+fn vtd() -> Vec<Case> {
+    let behind = |guest: Guest| Guest { iommu: GuestIommu::VtD, counts: Vec::new(), ..guest };
+    let mut cases = Vec::new();
+    for policy in [Policy::Eli, Policy::Direct] {
+        let translated = || [behind(guest("vtd", policy))];
+        let name = |what: &str| format!("vtd-guest/{what}-{}", policy.label());
+        let quick = policy == Policy::Direct;
+        cases.push(polled(case(name("translated"), quick, translated())));
+        // Interrupts of a device, remapped by the guest, are no exits.
+        let remapped = guest("vtd-interrupts", policy);
+        let remapped = Guest { options: "exits=0", cpus: 2, ..behind(remapped) };
+        cases.push(polled(case(name("interrupts"), quick, [remapped])));
+    }
+    let trapped = Guest { cpus: 2, ..behind(guest("vtd-interrupts", Policy::Trap)) };
+    cases.push(case("vtd-guest/interrupts-trap".to_owned(), false, [trapped]));
+    let by_exits = behind(guest("vtd", Policy::Direct));
+    cases.push(case("vtd-guest/translated-exits".to_owned(), false, [by_exits]));
+    let controller = || {
+        let devices = vec![nvme(0)];
+        Guest { devices, ..behind(guest("vtd-nvme", Policy::Direct)) }
+    };
+    cases.push(polled(case("vtd-guest/nvme".to_owned(), false, [controller()])));
+    cases.push(case("vtd-guest/nvme-exits".to_owned(), true, [controller()]));
+    let counted = |options| Guest { options, ..behind(guest("vtd-exits", Policy::Direct)) };
+    cases.push(polled(case("vtd-guest/no-exit".to_owned(), true, [counted("exits=0")])));
+    cases.push(case("vtd-guest/one-exit".to_owned(), true, [counted("exits=1")]));
+    let attacker = |options| {
+        let attacker = Guest { options, ..behind(guest("vtd-hostile", Policy::Direct)) };
+        [attacker, heartbeat("", Policy::Direct)]
+    };
+    cases.push(polled(case("vtd-guest/hostile".to_owned(), false, attacker("seed=1"))));
+    cases.push(case("vtd-guest/hostile-exits".to_owned(), false, attacker("seed=2")));
+    let restart = || [behind(again("vtd-restart", Policy::Direct))];
+    cases.push(polled(case("vtd-guest/restart".to_owned(), false, restart())));
+    cases.push(case("vtd-guest/restart-exits".to_owned(), false, restart()));
     cases
 }
 

@@ -60,6 +60,8 @@ mod virtio_smp;
 mod virtio_stalled;
 mod virtio_victim;
 mod vmx;
+mod vtd;
+mod vtd_hostile;
 mod weights;
 
 use crate::{boot::Boot, console::check, edu::Edu, smp};
@@ -205,6 +207,12 @@ pub const ALL: &[(&str, Test)] = &[
     ("viommu-exits", viommu::exits),
     ("viommu-hostile", viommu_hostile::hostile),
     ("viommu-restart", viommu_restart::restart),
+    ("vtd", vtd::translated),
+    ("vtd-nvme", vtd::controller),
+    ("vtd-exits", vtd::exits),
+    ("vtd-interrupts", vtd::interrupts),
+    ("vtd-hostile", vtd_hostile::hostile),
+    ("vtd-restart", viommu_restart::restart_behind_vtd),
     ("virtio-backlog", virtio_anew::backlog),
     ("virtio-pages", virtio_pages::pages),
     ("virtio-poll", virtio_load::polled),

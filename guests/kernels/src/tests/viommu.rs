@@ -39,24 +39,24 @@ macro_rules! answers {
 }
 
 /// Bytes from `at` to the device and back to `to`, each by the device's addresses.
-fn through(edu: &Edu, at: u64, to: u64) -> bool {
+pub fn through(edu: &Edu, at: u64, to: u64) -> bool {
     edu.dma_from_memory(at, PAGE) && edu.dma_to_memory(to, PAGE)
 }
 
-fn fill(page: u64, seed: u64) {
+pub fn fill(page: u64, seed: u64) {
     let mut random = Random::new(seed);
     (0..PAGE / 8).for_each(|i| put(page + 8 * i, random.number()));
 }
 
-fn mark(page: u64) {
+pub fn mark(page: u64) {
     (0..PAGE / 8).for_each(|i| put(page + 8 * i, MARK));
 }
 
-fn same(one: u64, other: u64) -> bool {
+pub fn same(one: u64, other: u64) -> bool {
     (0..PAGE / 8).all(|i| get::<u64>(one + 8 * i) == get::<u64>(other + 8 * i))
 }
 
-fn is_marked(page: u64) -> bool {
+pub fn is_marked(page: u64) -> bool {
     (0..PAGE / 8).all(|i| get::<u64>(page + 8 * i) == MARK)
 }
 
