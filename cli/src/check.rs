@@ -30,7 +30,7 @@ A plan:
   disk = { size = \"64M\" }     # by a sidecore: docs/running.md; part of an NVMe
                               # controller: { device = \"nvme0\", size = \"1G\" }
   network = { switch = \"lan\" }  # to VMs that name the same switch
-  interrupts = \"auto\"         # auto, trap, eli-delivery, eli or direct
+  interrupts = \"auto\"         # auto, trap, eli-delivery, eli, direct, posted
   reset = \"restart\"           # or stop: what a reset of its own leads to
   nested = false              # true: it may run guests, on cores of its own
   iommu = \"none\"              # or virtio, virtio-optimistic, vt-d: the guest's own

@@ -100,7 +100,7 @@ pub struct Args {
     /// Device to assign, by name or PCI address; may be repeated
     #[arg(long = "device", value_name = "DEVICE")]
     devices: Vec<DeviceName>,
-    /// How device interrupts reach the guest: auto, trap, eli-delivery, eli or direct
+    /// How device interrupts reach the guest: auto, trap, eli-delivery, eli, direct or posted
     #[arg(long, value_name = "POLICY", value_parser = plan::file::parse_choice, default_value = "auto")]
     interrupts: Choice,
     /// Name of the VM

@@ -45,7 +45,10 @@ fn main() -> ExitCode {
 
 fn dispatch(cli: &Cli, cx: &Context) -> Result<ExitCode> {
     match &cli.command {
-        Command::Demo(args) => bench::demo(args, cx)?,
+        Command::Demo(args) => match args.machine() {
+            Some(bench::OnMachine::Bochs) => selftest::costs::demo(cx)?,
+            None => bench::demo(args, cx)?,
+        },
         Command::Bench(args) => bench::run(args, cx)?,
         Command::Test(args) => return test::test(args, cx),
         Command::Fuzz(args) => return fuzz::fuzz(args, cx),

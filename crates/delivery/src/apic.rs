@@ -256,6 +256,11 @@ impl LocalApic {
         (told && entry as u8 >= FIRST_VECTOR).then_some(entry as u8)
     }
 
+    /// All that is pending and in service, which another keeps from here on.
+    pub fn hand_over(&mut self) -> [VectorSet; 2] {
+        [&mut self.requested, &mut self.in_service].map(core::mem::take)
+    }
+
     /// Takes over interrupts that the guest has in service in the physical local APIC;
     /// the caller completes them there (paper 4.5).
     pub fn adopt_in_service(&mut self, vectors: VectorSet) {

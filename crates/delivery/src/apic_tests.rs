@@ -76,6 +76,16 @@ fn a_vector_is_pending_from_the_request_until_it_is_accepted() {
 }
 
 #[test]
+fn what_is_handed_over_is_gone() {
+    let mut a = enabled();
+    [0x41, 0x51].into_iter().for_each(|v| a.request(v));
+    a.accepted(0x51);
+    assert_eq!(a.hand_over(), [VectorSet::of(&[0x41]), VectorSet::of(&[0x51])]);
+    assert!(a.quiet() && a.deliverable().is_none());
+    assert_eq!(a.hand_over(), [VectorSet::EMPTY; 2]);
+}
+
+#[test]
 fn the_timer_follows_its_lvt_entry() {
     let (mut a, mut core) = (enabled(), Bare::default());
     assert_eq!(a.timer_vector(), None);
@@ -260,6 +270,7 @@ impl Vcpu {
                         return None;
                     }
                 }
+                Some(Mode::Posted) => unreachable!("`mode_for` never says so"),
             }
         }
     }

@@ -5,6 +5,7 @@
 //! | [`Mode::Eli`] | through the IDT, no exit | no exit | the shadow |
 //! | [`Mode::Injection`] | exit | exits | the shadow or the guest's own |
 //! | [`Mode::Passthrough`] | through the IDT, no exit | no exit | the guest's own |
+//! | [`Mode::Posted`] | exit, but for what is posted | no exit | the guest's own |
 //!
 //! Injection mode is the baseline: `trap` is a vCPU that never leaves it. A vCPU under
 //! `eli` is in it whenever a virtual interrupt is pending or in service, and whenever
@@ -24,6 +25,10 @@ pub enum Mode {
     /// on the core and takes it back by NMI alone. Policy `direct`, while the guest's local APIC is
     /// in x2APIC mode and enabled.
     Passthrough,
+    /// The CPU keeps a local APIC for the guest, delivers what is pending there, and completes it;
+    /// other cores post to it. Policy `posted`, while the guest's local APIC is in x2APIC mode and
+    /// enabled.
+    Posted,
 }
 
 /// The mode to enter the guest in. `quiet`: the guest's local APIC is in x2APIC mode and enabled,

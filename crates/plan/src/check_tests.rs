@@ -138,6 +138,10 @@ fn a_core_is_shared_by_up_to_eight_vcpus_but_not_with_direct() {
                   use \"eli\", or a core of its own";
     let shared = |v: &mut Vm<()>| (v.cpus, v.interrupts) = (vec![2, 1], Some(Policy::Direct));
     assert_eq!(sentence(shared), format!("[vm.db] interrupts: {direct}"));
+    let posted = "other vCPUs run on core 1, too, and the CPU delivers by itself to one alone, \
+                  as \"posted\" has it; use \"eli\", or a core of its own";
+    let shared = |v: &mut Vm<()>| (v.cpus, v.interrupts) = (vec![2, 1], Some(Policy::Posted));
+    assert_eq!(sentence(shared), format!("[vm.db] interrupts: {posted}"));
     plan = two();
     (plan.vms[0].interrupts, plan.vms[1].interrupts) = (Some(Policy::Direct), Some(Policy::Direct));
     assert_eq!(plan.check(), Ok(()), "on cores of their own");

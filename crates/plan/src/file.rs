@@ -85,17 +85,12 @@ pub const DEFAULT_MEMORY: u64 = 1 << 30;
 /// What the parser says of a text in quotes that is still open where its line ends.
 const UNCLOSED_BASIC: &str = "invalid basic string, expected `\"`";
 const UNCLOSED_LITERAL: &str = "invalid literal string, expected `'`";
-/// Known policies that this version can't run.
-const LATER: [&str; 1] = ["posted"];
 
 /// Reads a policy's name, of a file or the command line.
 pub fn parse_choice(text: &str) -> Result<Choice, Problem> {
     let choice = if text == CHOICES[0] { Some(None) } else { Policy::of(text).map(Some) };
     if let Some(choice) = choice {
         return Ok(choice);
-    }
-    if LATER.contains(&text) {
-        return Err(Problem::Later(text.to_owned()));
     }
     Err(Problem::UnknownPolicy { found: text.to_owned(), hint: hint(text, &CHOICES) })
 }

@@ -102,9 +102,6 @@ pub enum Problem {
     /// An empty path.
     #[error("the path is empty; give the path of a file")]
     EmptyPath,
-    /// A policy that isn't built yet.
-    #[error("\"{0}\" is not available in this version; use {Policies}")]
-    Later(String),
     /// Not a policy.
     #[error("\"{}\" is no interrupt policy; {hint}", Shown(.found))]
     UnknownPolicy {

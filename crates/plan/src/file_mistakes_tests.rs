@@ -88,8 +88,8 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
             "vm.toml:2: [vm.a] kernel: the path is empty; give the path of a file",
         ),
         (
-            "[vm.a]\ninterrupts = 'posted'\n",
-            "vm.toml:2: [vm.a] interrupts: \"posted\" is not available in this version; use \"auto\", \"trap\", \"eli-delivery\", \"eli\" or \"direct\"",
+            "[vm.a]\ninterrupts = 'poste'\n",
+            "vm.toml:2: [vm.a] interrupts: \"poste\" is no interrupt policy; did you mean `posted`?",
         ),
         (
             "[vm.a]\nreset = 'halt'\n",

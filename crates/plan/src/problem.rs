@@ -72,6 +72,11 @@ pub enum Problem {
         "other vCPUs run on core {0}, too, and \"direct\" gives its local APIC away; use \"eli\", or a core of its own"
     )]
     DirectShared(u32),
+    /// What the CPU delivers by itself, where others run, too.
+    #[error(
+        "other vCPUs run on core {0}, too, and the CPU delivers by itself to one alone, as \"posted\" has it; use \"eli\", or a core of its own"
+    )]
+    PostedShared(u32),
     /// A VM that runs guests of its own, where others run, too.
     #[error(
         "other vCPUs run on core {0}, too, and a VM that runs guests of its own has its cores to itself; give it another core"

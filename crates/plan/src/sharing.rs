@@ -141,6 +141,9 @@ impl<F> Plan<F> {
             if shares > 1 && vm.interrupts == Some(Policy::Direct) {
                 return Err(("interrupts", Problem::DirectShared(core)));
             }
+            if shares > 1 && vm.interrupts == Some(Policy::Posted) {
+                return Err(("interrupts", Problem::PostedShared(core)));
+            }
             if shares > 1 && vm.nested {
                 return Err(("nested", Problem::NestedShared(core)));
             }

@@ -13,11 +13,16 @@ pub enum Policy {
     Eli,
     /// The guest owns the core's local APIC, its timer included; for dedicated cores.
     Direct,
+    /// The CPU itself delivers and completes what is posted to it; for dedicated cores of a CPU
+    /// that can.
+    Posted,
 }
 
 impl Policy {
-    /// All of them, from the one with the most exits to the one with the fewest.
-    pub const ALL: [Policy; 4] = [Policy::Trap, Policy::EliDelivery, Policy::Eli, Policy::Direct];
+    /// All of them: those that every CPU can, from the one with the most exits to the one with the
+    /// fewest, and the hardware's own.
+    pub const ALL: [Policy; 5] =
+        [Policy::Trap, Policy::EliDelivery, Policy::Eli, Policy::Direct, Policy::Posted];
 
     /// The name used in `vm.toml`, on the command line, in tables and in JSON.
     pub const fn label(self) -> &'static str {
@@ -26,6 +31,7 @@ impl Policy {
             Policy::EliDelivery => "eli-delivery",
             Policy::Eli => "eli",
             Policy::Direct => "direct",
+            Policy::Posted => "posted",
         }
     }
 

@@ -85,7 +85,7 @@ impl Outline {
                 Mode::Eli if shared => events(1 << GENERAL_PROTECTION, CUT_INTERCEPTS),
                 // Its shadow IDT is in place.
                 Mode::Eli => events(0, misc1::LIDT),
-                Mode::Passthrough => 0,
+                Mode::Passthrough | Mode::Posted => 0,
             };
             check(at, more, more)?;
         }

@@ -300,7 +300,8 @@ impl Vcpu {
     fn load_map(&mut self, mode: Mode) {
         let [injection, eli, passthrough, periodic, hidden, timer] = self.maps.msrs;
         self.vmcb.msrpm_base = match Map::of(mode, self.timer_open, self.timer_lent, self.x2apic) {
-            Map::Injection => injection,
+            // Nobody is in posted mode.
+            Map::Injection | Map::Posted => injection,
             Map::Hidden => hidden,
             Map::Eli => eli,
             Map::Passthrough => passthrough,

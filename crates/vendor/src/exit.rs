@@ -102,6 +102,13 @@ pub enum Exit {
     /// ([`VirtualCpu::offer_interrupt`](crate::VirtualCpu::offer_interrupt)). Only of a CPU that
     /// has to be entered anew for that.
     Window,
+    /// In posted mode: the guest completed this interrupt, whose completion was to be told.
+    Completed(u8),
+    /// In posted mode: the guest sent itself an interrupt with a vector that none can have, by the
+    /// register for that. The instruction is done.
+    SentItself,
+    /// HLT, which is done: the guest sleeps from the next entry on, unless something wakes it.
+    Slept,
     /// There is nothing to do.
     Nothing,
     /// An instruction the guest isn't offered: #UD. Or one of the extension's own, which some are:

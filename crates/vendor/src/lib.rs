@@ -24,7 +24,7 @@ mod start;
 pub mod xsave;
 
 use core::sync::atomic::AtomicU32;
-use delivery::{Event, Mode};
+use delivery::{Event, Mode, VectorSet};
 pub use exit::{Exit, PortAccess, Quirk};
 pub use nesting::{Attempt, GuestPages, Inner, Notice};
 use paging::Mapping;
@@ -88,8 +88,14 @@ pub trait VirtualCpu: decode::Registers + Sized {
     fn take_interrupts(&mut self);
 
     /// Physical interrupts and EOI as this mode has them; moves the task priority to
-    /// where the mode keeps it.
+    /// where the mode keeps it. Out of posted mode, what the CPU kept is forgotten.
     fn set_mode(&mut self, mode: Mode);
+    /// What is pending and in service in the local APIC that the CPU keeps in posted mode; none in
+    /// other modes.
+    fn kept_interrupts(&self) -> Option<[VectorSet; 2]>;
+    /// In posted mode: these are pending and in service there, too, and the completion of those in
+    /// `watched` is told, once ([`Exit::Completed`]).
+    fn keep_interrupts(&mut self, pending: &VectorSet, in_service: &VectorSet, watched: &VectorSet);
     /// Exits on LIDT, or not.
     fn watch_idt(&mut self, on: bool);
     /// Whether the guest may set its core's timer without an exit (passthrough mode): count and

@@ -57,12 +57,20 @@ pub enum Map {
     /// ELI mode, and the core's timer is the guest's, one-shot. Its initial count isn't open to be
     /// read: on a shared core the host may have started it from another one.
     EliTimer,
+    /// Posted mode: these registers are the CPU's virtual ones, and so would be each that is open.
+    Posted,
 }
 
 impl Map {
-    /// All of them, in the order of their numbers.
+    /// Those that each vendor has, in the order of their numbers.
     pub const ALL: [Map; 6] =
         [Map::Injection, Map::Eli, Map::Passthrough, Map::Periodic, Map::Hidden, Map::EliTimer];
+
+    /// Those of VMX, in the order of their numbers.
+    pub const OF_VMX: [Map; 7] = {
+        let [injection, eli, passthrough, periodic, hidden, timer] = Map::ALL;
+        [injection, eli, passthrough, periodic, hidden, timer, Map::Posted]
+    };
 
     /// The map for a mode; `timer_open`: in passthrough mode the guest sets its timer without an
     /// exit; `timer_lent`: it does so in ELI mode; `x2apic`: its local APIC is in x2APIC mode.
@@ -74,13 +82,16 @@ impl Map {
             Mode::Eli => Map::Eli,
             Mode::Passthrough if timer_open => Map::Passthrough,
             Mode::Passthrough => Map::Periodic,
+            Mode::Posted => Map::Posted,
         }
     }
 
     /// What is open in it, each register once. `completions_exit`: EOI exits in ELI mode, too;
     /// `shared`: the count of the core's timer isn't the guest's, unless it is lent.
     pub fn open(self, completions_exit: bool, shared: bool) -> impl Iterator<Item = Open> {
-        let owns = matches!(self, Map::Passthrough | Map::Periodic);
+        let core = matches!(self, Map::Passthrough | Map::Periodic);
+        let posted = self == Map::Posted;
+        let owns = core || posted;
         let lent = self == Map::EliTimer;
         let takes = owns || lent || self == Map::Eli;
         let both = |msr| Open { msr, read: true, write: true };
@@ -90,7 +101,8 @@ impl Map {
         // nested paging (APM vol. 2, 15.25.8; VMX's entry and exit), and controls of speculation
         // that end with the core.
         let state = PASSED_THROUGH.into_iter().map(both);
-        let count = (lent || !shared && self != Map::Hidden).then_some(read(TIMER_CURRENT));
+        let count = lent || !shared && self != Map::Hidden && !posted;
+        let count = count.then_some(read(TIMER_CURRENT));
         let eoi = (owns || takes && !completions_exit).then_some(write(EOI));
         let priority = takes.then_some(both(TASK_PRIORITY));
         // Reads as 0: the host never writes it, nor does a guest. KVM reads it at each entry.
@@ -98,7 +110,7 @@ impl Map {
         let interrupts =
             INTERRUPT_STATE.chain([PROCESSOR_PRIORITY]).map(read).filter(move |_| owns);
         let timer = move |msr| if self == Map::Passthrough { both(msr) } else { read(msr) };
-        let timer = TIMER.into_iter().map(timer).filter(move |_| owns);
+        let timer = TIMER.into_iter().map(timer).filter(move |_| core);
         let started = lent.then_some(write(TIMER[0]));
         let own = owns.then_some(write(SELF_IPI));
         let single = [count, eoi, priority, debug, started, own].into_iter().flatten();

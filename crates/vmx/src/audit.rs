@@ -15,7 +15,7 @@ pub struct Outline {
     /// Physical address of its control structure.
     pub structure: u64,
     /// Of its maps of MSRs, by [`Map`].
-    pub msrs: [u64; Map::ALL.len()],
+    pub msrs: [u64; Map::OF_VMX.len()],
     /// Of its maps of ports.
     pub ports: u64,
     /// As in [`Map::open`].
@@ -28,11 +28,11 @@ pub struct Outline {
 
 impl audit::Outline for Outline {
     fn parts(&self) -> u32 {
-        1 + Map::ALL.len() as u32
+        1 + Map::OF_VMX.len() as u32
     }
 
     fn audit(&self, part: u32, word: impl Fn(u64) -> u64) -> Result<(), Finding> {
-        let Some((map, at)) = Map::ALL.iter().zip(self.msrs).nth(part as usize) else {
+        let Some((map, at)) = Map::OF_VMX.iter().zip(self.msrs).nth(part as usize) else {
             let map = self.ports;
             let open = || open_ports(self.pm_timer).map(usize::from);
             return differs(map, maps::PORT_BYTES, word, open)
@@ -68,14 +68,14 @@ mod tests {
 
     /// All maps, one behind the other, the ports' last.
     fn made() -> (Outline, Vec<u8>) {
-        let mut memory = vec![0; MSRS * Map::ALL.len() + maps::PORT_BYTES];
-        let (msrs, ports) = memory.split_at_mut(MSRS * Map::ALL.len());
-        for (map, bytes) in Map::ALL.iter().zip(msrs.chunks_exact_mut(MSRS)) {
+        let mut memory = vec![0; MSRS * Map::OF_VMX.len() + maps::PORT_BYTES];
+        let (msrs, ports) = memory.split_at_mut(MSRS * Map::OF_VMX.len());
+        for (map, bytes) in Map::OF_VMX.iter().zip(msrs.chunks_exact_mut(MSRS)) {
             maps::fill_msrs(bytes.try_into().unwrap(), map.open(false, false));
         }
         maps::fill_ports(ports.try_into().unwrap(), PM_TIMER);
         let msrs = core::array::from_fn(|n| (n * MSRS) as u64);
-        let ports = (MSRS * Map::ALL.len()) as u64;
+        let ports = (MSRS * Map::OF_VMX.len()) as u64;
         let (completions_exit, shared) = (false, false);
         let (structure, pm_timer) = (0, PM_TIMER);
         (Outline { structure, msrs, ports, completions_exit, shared, pm_timer }, memory)

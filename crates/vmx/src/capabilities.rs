@@ -187,6 +187,15 @@ const OPEN_ENTRY: Word = &[
     (entry::DEACTIVATE_DUAL, "always ends the dual-monitor treatment"),
 ];
 
+/// Those of posted mode.
+const POSTED_PIN: Word = &[(pin::POSTED, "has no posted interrupts")];
+const POSTED_SECONDARY: Word = &[
+    (secondary::VIRTUALIZE_X2APIC, "has no virtual MSRs of the local APIC"),
+    (secondary::APIC_REGISTERS, "has no virtual registers of the local APIC"),
+    (secondary::VIRTUAL_DELIVERY, "has no virtual-interrupt delivery"),
+];
+const POSTED_EXIT: Word = &[(exit::ACKNOWLEDGE, "can't acknowledge interrupts at an exit")];
+
 /// Of `EPT_VPID`: what nested tables are made of, and how they and a guest's translations are
 /// dropped.
 const NESTED: &[(u32, &str)] = &[
@@ -206,6 +215,14 @@ const NO_LENGTH: u32 = 30;
 const WIDTH_32: u32 = 48;
 const TRUE_CONTROLS: u32 = 55;
 const ANY_ERROR_CODE: u32 = 56;
+
+/// Can all of these be set?
+fn can(wanted: Word, range: Range, msr: u32) -> Result<(), Lack> {
+    match wanted.iter().find(|(bit, _)| range.may_be_one & bit == 0) {
+        Some((bit, what)) => Err(Lack { what, msr, bit: 32 + bit.trailing_zeros() }),
+        None => Ok(()),
+    }
+}
 
 impl Capabilities {
     /// Reads them; `physical_bits`: of CPUID 8000_0008. Only registers that the CPU has are read.
@@ -234,22 +251,29 @@ impl Capabilities {
         }
     }
 
+    /// The MSR of a word of controls, of which there may be a newer one.
+    fn named(&self, old: u32, new: usize) -> u32 {
+        if self.basic >> TRUE_CONTROLS & 1 != 0 { TRUE[new] } else { old }
+    }
+
+    /// Is all of posted mode there, beside what Exitless needs anyway?
+    pub fn posts(&self) -> Result<(), Lack> {
+        can(POSTED_PIN, self.pin, self.named(PIN, 0))?;
+        can(POSTED_SECONDARY, self.secondary, SECONDARY)?;
+        can(POSTED_EXIT, self.exit, self.named(EXIT, 2))
+    }
+
     /// Is all that Exitless needs there?
     pub fn suffice(&self) -> Result<(), Lack> {
-        let truly = self.basic >> TRUE_CONTROLS & 1 != 0;
-        let named = |old: u32, new: usize| if truly { TRUE[new] } else { old };
         let words = [
-            (PIN_WORDS, OPEN_PIN, self.pin, named(PIN, 0)),
-            (PRIMARY_WORDS, OPEN_PRIMARY, self.primary, named(PRIMARY, 1)),
+            (PIN_WORDS, OPEN_PIN, self.pin, self.named(PIN, 0)),
+            (PRIMARY_WORDS, OPEN_PRIMARY, self.primary, self.named(PRIMARY, 1)),
             (SECONDARY_WORDS, OPEN_SECONDARY, self.secondary, SECONDARY),
-            (EXIT_WORDS, OPEN_EXIT, self.exit, named(EXIT, 2)),
-            (ENTRY_WORDS, OPEN_ENTRY, self.entry, named(ENTRY, 3)),
+            (EXIT_WORDS, OPEN_EXIT, self.exit, self.named(EXIT, 2)),
+            (ENTRY_WORDS, OPEN_ENTRY, self.entry, self.named(ENTRY, 3)),
         ];
         for (wanted, open, range, msr) in words {
-            let lacks = wanted.iter().find(|(bit, _)| range.may_be_one & bit == 0);
-            if let Some((bit, what)) = lacks {
-                return Err(Lack { what, msr, bit: 32 + bit.trailing_zeros() });
-            }
+            can(wanted, range, msr)?;
             let closed = open.iter().find(|(bit, _)| range.must_be_one & bit != 0);
             if let Some((bit, what)) = closed {
                 return Err(Lack { what, msr, bit: bit.trailing_zeros() });

@@ -182,3 +182,25 @@ proptest! {
         }
     }
 }
+
+/// A CPU without one of them does all else.
+#[test]
+fn what_posted_mode_lacks_is_named() {
+    assert_eq!(capabilities().posts(), Ok(()));
+    for (msr, bit, what) in [
+        (TRUE[0], pin::POSTED, "has no posted interrupts"),
+        (SECONDARY, secondary::VIRTUALIZE_X2APIC, "has no virtual MSRs of the local APIC"),
+        (SECONDARY, secondary::APIC_REGISTERS, "has no virtual registers of the local APIC"),
+        (SECONDARY, secondary::VIRTUAL_DELIVERY, "has no virtual-interrupt delivery"),
+        (TRUE[2], exit::ACKNOWLEDGE, "can't acknowledge interrupts at an exit"),
+    ] {
+        let mut lacking = registers();
+        *lacking.get_mut(&msr).unwrap() &= !(u64::from(bit) << 32);
+        let c = read(&lacking);
+        assert_eq!(c.suffice(), Ok(()));
+        let lack = c.posts().unwrap_err().to_string();
+        let bit = 32 + bit.trailing_zeros();
+        let sentence = format!("the CPU's VMX {what} (MSR {msr:#x}, bit {bit}); that is needed");
+        assert_eq!(lack, sentence);
+    }
+}

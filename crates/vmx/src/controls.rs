@@ -24,6 +24,8 @@ pub mod pin {
         VIRTUAL_NMIS = 5,
         /// The guest is left when a count is down.
         PREEMPTION_TIMER = 6,
+        /// What is posted is delivered without an exit.
+        POSTED = 7,
     }
 }
 
@@ -191,6 +193,17 @@ impl Controls {
         secondary: secondary::DESCRIPTOR_TABLES,
         exit: 0,
         entry: entry::LONG_MODE,
+    };
+
+    /// Those of posted mode, which a CPU may lack ([`Capabilities::posts`]).
+    pub const POSTED: Controls = Controls {
+        pin: pin::POSTED,
+        primary: 0,
+        secondary: secondary::VIRTUALIZE_X2APIC
+            | secondary::APIC_REGISTERS
+            | secondary::VIRTUAL_DELIVERY,
+        exit: exit::ACKNOWLEDGE,
+        entry: 0,
     };
 
     /// Instructions that the guest has where the CPU has them: without the control they raise #UD.

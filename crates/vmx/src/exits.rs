@@ -30,6 +30,7 @@ pub(crate) mod reason {
     pub const MONITOR: u32 = 39;
     pub const MACHINE_CHECK_AT_ENTRY: u32 = 41;
     pub const TPR_BELOW_THRESHOLD: u32 = 43;
+    pub const VIRTUALIZED_EOI: u32 = 45;
     pub const GDTR_IDTR: u32 = 46;
     pub const LDTR_TR: u32 = 47;
     pub const EPT_VIOLATION: u32 = 48;
@@ -38,6 +39,7 @@ pub(crate) mod reason {
     pub const INVVPID: u32 = 53;
     pub const WBINVD: u32 = 54;
     pub const XSETBV: u32 = 55;
+    pub const APIC_WRITE: u32 = 56;
     pub const VMFUNC: u32 = 59;
     pub const ENCLS: u32 = 60;
     pub const SEAMCALL: u32 = 76;
@@ -67,6 +69,12 @@ pub fn is_msr_write(area: &impl Area) -> bool {
 /// Was it left for HLT?
 pub fn is_halt(area: &impl Area) -> bool {
     basic(area) == reason::HLT
+}
+
+/// The interrupt that the exit took from the local APIC, where it was to.
+pub(crate) fn acknowledged(area: &impl Area) -> Option<u8> {
+    let exited = Delivered::exited(area).filter(|event| event.kind == Kind::Interrupt);
+    exited.map(|event| event.vector)
 }
 
 /// After a MOV to CR4: the general register that it is from.
@@ -130,6 +138,9 @@ pub fn decode(area: &impl Area) -> Exit {
         },
         reason::PREEMPTION_TIMER => Exit::TimeUp,
         reason::XSETBV => Exit::Xsetbv,
+        reason::VIRTUALIZED_EOI => Exit::Completed(qualification as u8),
+        // Of the registers that are open no other ends so (SDM vol. 3, 30.5).
+        reason::APIC_WRITE => Exit::SentItself,
         number => unknown(area, number),
     }
 }

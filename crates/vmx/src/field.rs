@@ -81,6 +81,8 @@ macro_rules! fields {
 
 fields! {
     VPID = 0x0000,
+    /// Of a CPU with [`crate::controls::pin::POSTED`] alone, as [`POSTED_DESCRIPTOR`].
+    POSTED_VECTOR = 0x0002,
     GUEST_ES_SELECTOR = 0x0800,
     GUEST_CS_SELECTOR = 0x0802,
     GUEST_SS_SELECTOR = 0x0804,
@@ -89,6 +91,8 @@ fields! {
     GUEST_GS_SELECTOR = 0x080A,
     GUEST_LDTR_SELECTOR = 0x080C,
     GUEST_TR_SELECTOR = 0x080E,
+    /// Of a CPU with [`crate::controls::secondary::VIRTUAL_DELIVERY`] alone, as [`EOI_EXITS0`].
+    GUEST_INTERRUPT_STATUS = 0x0810,
     HOST_ES_SELECTOR = 0x0C00,
     HOST_CS_SELECTOR = 0x0C02,
     HOST_SS_SELECTOR = 0x0C04,
@@ -104,7 +108,12 @@ fields! {
     ENTRY_MSR_LOAD_ADDRESS = 0x200A,
     TSC_OFFSET = 0x2010,
     VIRTUAL_APIC_ADDRESS = 0x2012,
+    POSTED_DESCRIPTOR = 0x2016,
     EPT_POINTER = 0x201A,
+    EOI_EXITS0 = 0x201C,
+    EOI_EXITS1 = 0x201E,
+    EOI_EXITS2 = 0x2020,
+    EOI_EXITS3 = 0x2022,
     /// Of a CPU with [`crate::controls::secondary::XSAVES`] alone.
     XSS_EXITING_BITMAP = 0x202C,
     /// Of a CPU with [`crate::controls::secondary::ENCLS`] alone.
@@ -302,7 +311,7 @@ mod tests {
         for (field, name) in ALL.iter().filter(|(_, name)| name.starts_with("GUEST_")) {
             let ends = |words: &[&str]| words.iter().any(|word| name.ends_with(word));
             let width = match () {
-                () if ends(&["_SELECTOR"]) => Width::Word,
+                () if ends(&["_SELECTOR", "_INTERRUPT_STATUS"]) => Width::Word,
                 () if ends(&["_LIMIT", "_RIGHTS", "BILITY", "ACTIVITY", "_SYSENTER_CS"]) => {
                     Width::Double
                 }

@@ -5,9 +5,10 @@
 //! limit is cut ([`Vcpu::set_exitless`]), nothing shows or changes that limit without an exit. What
 //! is entered passes [`crate::entry::check`].
 //!
-//! What it is offered and what is raised in it: `offers`.
+//! What it is offered and what is raised in it: `offers`. Posted mode: `posting`.
 
 mod offers;
+mod posting;
 
 use crate::controls::{pin, primary, secondary};
 use crate::start::{self, ALWAYS_EXCEPTIONS, Parts};
@@ -16,6 +17,8 @@ use core::sync::atomic::{AtomicU8, Ordering};
 use delivery::{FIRST_RESERVED, GATE_BYTES, Mode};
 use vendor::maps::Map;
 use vendor::{Exit, Start};
+
+pub use posting::Posting;
 
 const NOT_PRESENT: u32 = 11;
 const GENERAL_PROTECTION: u32 = 13;
@@ -41,13 +44,15 @@ pub struct Setup {
     /// What its control structure points to, with the map of injection mode.
     pub parts: Parts,
     /// Physical addresses of its maps of MSRs, by [`Map`].
-    pub maps: [u64; Map::ALL.len()],
+    pub maps: [u64; Map::OF_VMX.len()],
     /// What the CPU's VMX can.
     pub capabilities: Capabilities,
     /// It isn't alone on its core.
     pub shared: bool,
     /// Gates may be hidden from it by a shadow IDT, so #NP is for the host to look at.
     pub hides_gates: bool,
+    /// What posted mode needs, if it may be in it.
+    pub posting: Option<Posting>,
     /// The bits of CR4 that it may set.
     pub cr4: u64,
     /// Where it starts.
@@ -97,7 +102,15 @@ pub struct Vcpu<A> {
 
 impl<A: Area> Vcpu<A> {
     /// A vCPU at its start, on paper. `controls`: those of [`Controls::fit`].
-    pub fn new(area: A, setup: &Setup, controls: Controls, priority: &'static AtomicU8) -> Self {
+    pub fn new(
+        area: A,
+        setup: &Setup,
+        mut controls: Controls,
+        priority: &'static AtomicU8,
+    ) -> Self {
+        if setup.posting.is_some() {
+            controls.exit |= Controls::POSTED.exit;
+        }
         let mut vcpu = Vcpu {
             area,
             registers: [0; 16],
@@ -130,6 +143,7 @@ impl<A: Area> Vcpu<A> {
         start::set_up(&mut self.area, &self.capabilities, &self.controls, &self.setup.parts);
         self.area.write(field::EXCEPTION_BITMAP, self.exceptions.into());
         self.area.write(field::CR4_MASK, self.cr4_mask());
+        self.set_up_posting();
         self.built = true;
         // What a start-up leaves alone is as after a reset.
         let start = self.start;
@@ -198,13 +212,16 @@ impl<A: Area> Vcpu<A> {
             Exit::Halt if !self.halt_watched => {
                 // It sleeps from the next entry on, unless that raises something.
                 self.advance(self.next_rip());
-                self.area.write(field::GUEST_ACTIVITY, SLEEPS);
-                return Exit::Nothing;
+                if !(self.in_posted() && self.is_due()) {
+                    self.area.write(field::GUEST_ACTIVITY, SLEEPS);
+                }
+                return Exit::Slept;
             }
             Exit::Fault { .. } | Exit::Exception { .. } if nmi_unblocked(&self.area, false) => {
                 self.block_nmis();
             }
             Exit::NestedFault { .. } if nmi_unblocked(&self.area, true) => self.block_nmis(),
+            Exit::Completed(vector) => self.end_watch(vector),
             _ => {}
         }
         exit
@@ -258,6 +275,7 @@ impl<A: Area> Vcpu<A> {
     /// Injection mode, with this task priority.
     pub fn set_injection(&mut self, priority: u8) {
         self.restore_idt();
+        self.end_posted();
         self.set_pin(pin::EXTERNAL_INTERRUPT, true);
         self.priority.store(priority, Ordering::Relaxed);
         self.set_primary(primary::TPR_SHADOW, true);
@@ -277,7 +295,7 @@ impl<A: Area> Vcpu<A> {
         priority
     }
 
-    /// Is it in injection mode?
+    /// Do physical interrupts exit? In injection mode, and in posted mode.
     #[inline]
     pub fn in_injection(&self) -> bool {
         self.controls.pin & pin::EXTERNAL_INTERRUPT != 0
@@ -341,10 +359,13 @@ impl<A: Area> Vcpu<A> {
     fn watch_tables(&mut self) {
         let (word, bit) = (self.controls.secondary, secondary::DESCRIPTOR_TABLES);
         let on = self.idt_watched || self.own_limit.is_some();
-        let new = if on { word | bit } else { word & !bit };
-        if new != word {
-            self.controls.secondary = new;
-            self.area.write(field::SECONDARY_CONTROLS, new.into());
+        self.set_secondary(if on { word | bit } else { word & !bit });
+    }
+
+    fn set_secondary(&mut self, word: u32) {
+        if word != self.controls.secondary {
+            self.controls.secondary = word;
+            self.area.write(field::SECONDARY_CONTROLS, word.into());
         }
     }
 

@@ -5,7 +5,7 @@ use super::*;
 use crate::area::tests::Model;
 use crate::capabilities::tests::capabilities;
 use crate::entry::check;
-use crate::{Delivered, Host};
+use crate::{Delivered, Descriptor, Host, Notification, Registers};
 use delivery::Event;
 use vendor::PAT_AT_RESET;
 
@@ -21,7 +21,8 @@ const HOST: Host = Host {
 };
 /// What a guest may set of CR4: VMXE, and what is newer, isn't among it.
 pub const OFFERED_CR4: u64 = 0x77_0FFF;
-const MAPS: [u64; 6] = [0x30_0000, 0x30_1000, 0x30_2000, 0x30_3000, 0x30_4000, 0x30_5000];
+const MAPS: [u64; 7] =
+    [0x30_0000, 0x30_1000, 0x30_2000, 0x30_3000, 0x30_4000, 0x30_5000, 0x30_6000];
 pub const LONG: Start = Start::Kernel {
     rip: 0x10_0000,
     page_tables: Some(0x5000),
@@ -39,6 +40,18 @@ pub const FLAT: Start = Start::Kernel {
 
 /// A vCPU at its start.
 pub fn vcpu(start: Start, shared: bool) -> Vcpu<Model> {
+    made(start, shared, None)
+}
+
+/// One that may be in posted mode.
+pub fn posting_vcpu() -> Vcpu<Model> {
+    let to = Notification { destination: 3, vector: 0xF4 };
+    let descriptor: &Descriptor = Box::leak(Box::new(Descriptor::new(to)));
+    let registers: &Registers = Box::leak(Default::default());
+    made(LONG, false, Some(Posting { registers, descriptor, at: 0x10_5000 }))
+}
+
+fn made(start: Start, shared: bool, posting: Option<Posting>) -> Vcpu<Model> {
     let parts = Parts {
         nested_root: 0x10_0000,
         vpid: 1,
@@ -52,6 +65,7 @@ pub fn vcpu(start: Start, shared: bool) -> Vcpu<Model> {
         capabilities: capabilities(),
         shared,
         hides_gates: true,
+        posting,
         cr4: OFFERED_CR4,
         start,
         signature: 0x6_0F10,
@@ -104,7 +118,7 @@ fn hlt_where_an_interrupt_waits_is_begun_by_the_host() {
             continue;
         }
         let rip = v.area.read(field::GUEST_RIP);
-        assert_eq!((v.exit(), v.area.read(field::GUEST_RIP)), (Exit::Nothing, rip + 1));
+        assert_eq!((v.exit(), v.area.read(field::GUEST_RIP)), (Exit::Slept, rip + 1));
         assert_eq!(v.area.read(field::GUEST_ACTIVITY), SLEEPS);
         run(&mut v);
         assert_eq!((v.offer_accepted(), window(&v)), (enabled, !enabled));

@@ -29,12 +29,17 @@ pub enum Policy {
     Eli = 2,
     /// The local APIC and its timer are the guest's own.
     Direct = 3,
+    /// The CPU delivers and completes by itself what is posted.
+    Posted = 4,
 }
 
 /// Exits that a guest may have for each time slice that it has on a shared core beyond those that
 /// it has on one of its own: an interrupt under way when that ends comes by the host, is completed
 /// through it, and so is what the guest hasn't completed by then.
 const EACH_SLICE: u64 = 4;
+
+/// Exits for the completion of an interrupt.
+const COMPLETIONS: [Reason; 3] = [Reason::DeviceEoi, Reason::TimerEoi, Reason::OtherEoi];
 
 /// Finds the first CPU's page, and notes the policy, and whether its cores are others' too.
 pub fn init(policy: Option<&str>, shared: bool) {
@@ -43,6 +48,7 @@ pub fn init(policy: Option<&str>, shared: bool) {
         Some("trap") => Policy::Trap,
         Some("eli") => Policy::Eli,
         Some("direct") => Policy::Direct,
+        Some("posted") => Policy::Posted,
         _ => Policy::Bare,
     };
     POLICY.store(policy as u8, SeqCst);
@@ -70,6 +76,7 @@ pub fn policy() -> Policy {
         1 => Policy::Trap,
         2 => Policy::Eli,
         3 => Policy::Direct,
+        4 => Policy::Posted,
         _ => Policy::Bare,
     }
 }
@@ -246,7 +253,8 @@ impl Counted {
 
     /// Checks the count of `reason` against what each policy allows, give or take what these
     /// explain. With `direct` nothing that a test looks for exits but the timer's LVT entry,
-    /// written to start it and to stop it. A tick that is due when a guest on a shared core exits
+    /// written to start it and to stop it. With `posted` a device's interrupts and the timer's exit
+    /// as with `trap`, and no completion does. A tick that is due when a guest on a shared core exits
     /// anyway has no exit of its own.
     pub fn expect(
         &self,
@@ -257,7 +265,8 @@ impl Counted {
     ) {
         let allowed = match policy() {
             Policy::Bare => return,
-            Policy::Trap => trap,
+            Policy::Posted if COMPLETIONS.contains(&reason) => 0..=0,
+            Policy::Trap | Policy::Posted => trap,
             Policy::Eli => eli,
             Policy::Direct if reason == Reason::TimerProgram => 0..=2,
             Policy::Direct => 0..=0,
@@ -283,7 +292,7 @@ impl Counted {
     /// with `direct`.
     pub fn expect_few(&self, test: &str, most: u64) {
         let most = match policy() {
-            Policy::Bare | Policy::Trap => return,
+            Policy::Bare | Policy::Trap | Policy::Posted => return,
             Policy::Eli if most == u64::MAX => return,
             Policy::Eli => most.saturating_add(self.explained()),
             Policy::Direct => 0,
@@ -298,7 +307,7 @@ impl Counted {
 
     /// Checks that with `eli` and `direct` the guest's own work caused at most `most` exits.
     pub fn expect_at_most(&self, test: &str, most: u64) {
-        if matches!(policy(), Policy::Bare | Policy::Trap) {
+        if matches!(policy(), Policy::Bare | Policy::Trap | Policy::Posted) {
             return;
         }
         let (n, most) = (self.own(), most.saturating_add(self.explained()));

@@ -12,9 +12,10 @@ use super::vmx::{self, VmxCpu};
 use alloc::string::{String, ToString};
 use core::sync::atomic::AtomicU32;
 use decode::{Registers, Segment};
-use delivery::{Event, Mode};
+use delivery::{Event, Mode, VectorSet};
 use paging::walk::Paging;
 use paging::{Mapping, SecondLevel};
+use proto::Policy;
 use raw_cpuid::CpuId;
 use spin::Once;
 
@@ -29,6 +30,8 @@ pub struct Traits {
     pub hides_gates: bool,
     /// The mode in which it takes its interrupts itself; injection mode: it never does.
     pub takes: Mode,
+    /// By what others post to it; none: it is never in posted mode.
+    pub posting: Option<Posting>,
     /// What it is offered of SVM, if it may run guests of its own.
     pub offer: Option<nested::Offer>,
 }
@@ -68,11 +71,48 @@ fn chosen() -> Vendor {
     *CHOSEN.get().expect("the vendor is chosen before the first VM is built")
 }
 
-/// What a plan asks for and this vendor's side hasn't yet, as the end of a sentence.
-pub fn lacks(nested: bool) -> Option<&'static str> {
-    match chosen() {
-        Vendor::Vmx if nested => Some("guests of a guest aren't there on VMX yet"),
-        _ => None,
+/// What a plan asks for and this vendor's side hasn't yet, or the CPU hasn't, as the end of a
+/// sentence.
+pub fn lacks(nested: bool, policy: Policy) -> Option<String> {
+    let sentence = match chosen() {
+        Vendor::Vmx if nested => "guests of a guest aren't there on VMX yet",
+        Vendor::Vmx if policy == Policy::Posted => return vmx::posts().err(),
+        Vendor::Svm if policy == Policy::Posted => {
+            "\"posted\" is for Intel's processors: AMD's means (AVIC) isn't there yet"
+        }
+        _ => return None,
+    };
+    Some(sentence.to_string())
+}
+
+/// Has the CPU all of [`Policy::Posted`]?
+pub fn posts() -> bool {
+    lacks(false, Policy::Posted).is_none()
+}
+
+/// By what any core posts interrupts to a vCPU whose CPU delivers them by itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Posting(vmx::Posts);
+
+impl Posting {
+    /// For a vCPU on the core with this APIC id; `None` when memory runs out.
+    pub fn new(apic_id: u32) -> Option<Posting> {
+        vmx::Posts::new(apic_id).map(Posting)
+    }
+
+    pub(super) fn posts(self) -> vmx::Posts {
+        self.0
+    }
+
+    /// Posts a vector. The core is told, unless it has been since it last looked.
+    pub fn post(self, vector: u8) {
+        self.0.post(vector);
+    }
+
+    /// The vCPU's core, out of the guest: takes what was posted, 64 vectors an element.
+    #[inline]
+    pub fn take(self) -> Option<[u64; 4]> {
+        self.0.take()
     }
 }
 
@@ -202,6 +242,9 @@ impl VirtualCpu for VendorCpu {
         mut take_interrupts();
         #[inline]
         mut set_mode(mode: Mode);
+        #[inline]
+        ref kept_interrupts() -> Option<[VectorSet; 2]>;
+        mut keep_interrupts(pending: &VectorSet, in_service: &VectorSet, watched: &VectorSet);
         #[inline]
         mut watch_idt(on: bool);
         #[inline]

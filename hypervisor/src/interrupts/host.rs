@@ -177,19 +177,27 @@ extern "C" fn handle(frame: &mut Frame) {
         0..32 => panic!("{frame}"),
         vector => {
             let vector = vector as u8;
-            // A true spurious interrupt isn't in service and is nobody's; a device may have the
-            // same vector.
-            if vector != SPURIOUS || x2apic::in_service(SPURIOUS) {
-                if stays(this(), vector) {
-                    frame.rflags &= !RFLAGS_IF;
-                    return;
-                }
-                note(vector);
-                x2apic::eoi();
-                if matches!(vector, TIMER | WAKE) {
-                    tell_core_0(this(), vector == TIMER);
-                }
+            if !is_spurious(vector) && stays(this(), vector) {
+                frame.rflags &= !RFLAGS_IF;
+                return;
             }
+            arrived(vector);
+        }
+    }
+}
+
+/// A true spurious interrupt isn't in service and is nobody's; a device may have the same vector.
+fn is_spurious(vector: u8) -> bool {
+    vector == SPURIOUS && !x2apic::in_service(SPURIOUS)
+}
+
+/// An interrupt was taken from this core's local APIC, by a gate or by an exit.
+pub fn arrived(vector: u8) {
+    if !is_spurious(vector) {
+        note(vector);
+        x2apic::eoi();
+        if matches!(vector, TIMER | WAKE) {
+            tell_core_0(this(), vector == TIMER);
         }
     }
 }

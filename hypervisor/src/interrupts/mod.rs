@@ -15,6 +15,6 @@ pub mod vectors;
 
 pub use acknowledge::acknowledge;
 pub use arrived::{any, on_core_0, take};
-pub use host::{drain, load, load_tolerant, sleep_until_woken, tolerating};
+pub use host::{arrived, drain, load, load_tolerant, sleep_until_woken, tolerating};
 pub use sleep::{disable, enable, enable_and_halt, sleep};
-pub use vectors::{FAULTS, SPURIOUS, TIMER, WAKE};
+pub use vectors::{FAULTS, POSTED, SPURIOUS, TIMER, WAKE};

@@ -12,6 +12,9 @@ pub const TIMER: u8 = 0xF1;
 pub const WAKE: u8 = 0xF2;
 /// Vector by which an IOMMU tells that it blocked something.
 pub const FAULTS: u8 = 0xF3;
+/// Vector that tells a core of what was posted for its vCPU. The CPU takes it while the guest runs;
+/// one that comes in the host is looked for before the next entry.
+pub const POSTED: u8 = 0xF4;
 /// Vector of an interrupt that went away; never completed.
 pub const SPURIOUS: u8 = delivery::SPURIOUS;
 
@@ -19,6 +22,7 @@ pub const SPURIOUS: u8 = delivery::SPURIOUS;
 pub const fn host_vectors(policy: Policy) -> VectorSet {
     match policy {
         Policy::Trap | Policy::EliDelivery | Policy::Eli => VectorSet::of(&[TIMER, WAKE]),
+        Policy::Posted => VectorSet::of(&[TIMER, WAKE, POSTED]),
         Policy::Direct => VectorSet::EMPTY,
     }
 }

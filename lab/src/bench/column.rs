@@ -22,7 +22,10 @@ impl Column {
     /// The VM owns its core's local APIC, the timer included.
     pub const DIRECT: Column = Column::Vm(Policy::Direct);
 
-    /// All of them, in the order of the tables.
+    /// The CPU delivers by itself.
+    pub const POSTED: Column = Column::Vm(Policy::Posted);
+
+    /// All that can be measured on QEMU, whose CPU is AMD's, in the order of the tables.
     pub const ALL: [Column; 5] =
         [Column::Bare, Column::TRAP, Column::ELI_DELIVERY, Column::ELI, Column::DIRECT];
 
@@ -59,6 +62,7 @@ impl clap::ValueEnum for Column {
             Column::Vm(Policy::Direct) => {
                 "A VM that owns its core's local APIC, the timer included"
             }
+            Column::Vm(Policy::Posted) => "A VM whose interrupts the CPU delivers by itself",
         };
         Some(PossibleValue::new(self.label()).help(help))
     }

@@ -22,12 +22,12 @@ mod ready;
 mod report;
 mod rows;
 mod shared;
-mod show;
+pub mod show;
 mod sidecore;
 mod viommu;
 mod watch;
 mod workload;
 
-pub use command::{Args, DemoArgs, demo, run, smoke};
+pub use command::{Args, DemoArgs, OnMachine, demo, run, smoke};
 pub use guest::{Guest, counting_plugin};
 pub use lines::{Edge, Plugin, plugin as counted};

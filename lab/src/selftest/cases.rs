@@ -265,6 +265,9 @@ pub fn guest(tests: &'static str, policy: impl Into<Choice>) -> Guest {
         ("timer" | HEARTBEAT, Some(Policy::Direct)) => {
             [Reason::TimerInterrupt, Reason::TimerEoi].map(|r| (r, NONE)).into()
         }
+        ("timer" | HEARTBEAT, Some(Policy::Posted)) => {
+            vec![(Reason::TimerInterrupt, 5..=u64::MAX), (Reason::TimerEoi, NONE)]
+        }
         ("timer", _) => vec![(Reason::TimerInterrupt, 20..=100)],
         (HEARTBEAT, _) => vec![(Reason::TimerInterrupt, 5..=u64::MAX)],
         _ => Vec::new(),

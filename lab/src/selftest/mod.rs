@@ -15,6 +15,7 @@ mod boots;
 pub mod case;
 mod cases;
 mod cost;
+pub mod costs;
 mod deviceless;
 mod echo;
 pub mod hostile;

@@ -32,6 +32,9 @@ pub fn all() -> Vec<Case> {
         let quick = matches!(name, "no-svm" | "no-iommu" | "damaged-image");
         cases.push(Case { machine, expect, ..plain(name, quick, vm()) });
     }
+    let posted = Guest { policy: Some(Policy::Posted), ..vm() };
+    let expect = Expect::Refused(vec!["first", "Intel's processors"]);
+    cases.push(Case { expect, ..plain("posted", true, posted) });
     // What the command line would see, handed to the hypervisor all the same.
     let broken = || Guest { variant: Variant::Broken, ..vm() };
     let refused = Case {

@@ -8,6 +8,7 @@
 
 use super::case::{Case, Cores, Expect, Expected, Guest, Special};
 use super::cases::{again, case, guest, heartbeat};
+use super::costs;
 use super::hostile;
 use super::names::named;
 use super::rare::is_rare;
@@ -44,7 +45,7 @@ const TESTS: [&str; 22] = [
 /// Of these, what is seen under `eli`: as under `trap`, without devices.
 const UNDER_ELI: [&str; 3] = ["hello", "timer", "self-ipi"];
 
-/// Those of three vCPUs, under `direct`.
+/// Those of three vCPUs, under `direct` and `posted`.
 const SMP_TESTS: [&str; 13] = [
     "icr-storm",
     "ap-start",
@@ -120,7 +121,7 @@ const ENDS: [(&str, Expected); 5] = [
 /// Those whose name has `only` in it, or all, of which the rare ones are for a long test; a quick
 /// one has none.
 pub fn chosen(quick: bool, long: bool, only: Option<&str>) -> Vec<Case> {
-    let usual = |case: &Case| !quick && (long || !is_rare(&case.name));
+    let usual = |case: &Case| !quick && (long || !case.long && !is_rare(&case.name));
     let is_chosen = |case: &Case| only.map_or_else(|| usual(case), |text| named(&case.name, text));
     all().into_iter().filter(is_chosen).collect()
 }
@@ -131,7 +132,7 @@ pub fn all() -> Vec<Case> {
         of(format!("bochs-{}/{test}", policy.label()), 2, guest)
     };
     let mut cases = Vec::new();
-    for policy in [Policy::Trap, Policy::Direct] {
+    for policy in [Policy::Trap, Policy::Direct, Policy::Posted] {
         // Bochs' PM timer answers reads of all four bytes only.
         let plain = |test| Guest { options: "timer=whole", ..guest(test, policy) };
         cases.extend(TESTS.map(|test| one(test, policy, plain(test))));
@@ -142,16 +143,25 @@ pub fn all() -> Vec<Case> {
     cases.extend(UNDER_ELI.map(|test| one(test, Policy::Eli, guest(test, Policy::Eli))));
     let under_trap = SMP_UNDER_TRAP.map(|test| (test, Policy::Trap));
     let under_direct = SMP_TESTS.map(|test| (test, Policy::Direct));
-    for (test, policy) in under_trap.into_iter().chain(under_direct) {
+    let posted = SMP_TESTS.iter().chain(&["ipi-exits"]).map(|test| (*test, Policy::Posted));
+    for (test, policy) in under_trap.into_iter().chain(under_direct).chain(posted) {
         let name = format!("bochs-smp-{}/{test}", policy.label());
-        // The core's own local APIC is Bochs'.
-        let options = if test == "icr-storm" { "spurious=spared" } else { "" };
+        let options = match (test, policy) {
+            ("ipi-exits", _) => "ipis=1000",
+            // The core's own local APIC is Bochs'.
+            ("icr-storm", Policy::Trap | Policy::Direct) => "spurious=spared",
+            _ => "",
+        };
         cases.push(of(name, 4, Guest { options, ..smp::several(test, policy) }));
     }
     cases.extend(hostile::on_bochs());
     cases.extend(shared());
     cases.extend(taken());
+    cases.extend(costs::POLICIES.map(costs::of));
     cases.push(linux());
+    let ticks = Guest { options: "device=none", ..guest("ticks", Policy::Posted) };
+    cases.push(one("ticks", Policy::Posted, ticks));
+    cases.push(one("heartbeat", Policy::Posted, heartbeat("beats=20", Policy::Posted)));
     let nested = Guest { nested: true, ..guest("hello", Policy::Direct) };
     let expect = Expect::Refused(vec!["guests of a guest aren't there on VMX yet"]);
     cases.push(Case { expect, ..of("bochs-refuse/nested".to_owned(), 2, nested) });

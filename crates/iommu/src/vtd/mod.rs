@@ -7,7 +7,7 @@
 //! is blocked. A present entry is never changed without the invalidation the specification asks for
 //! and a completed wait. No device can make it fail: what devices can cause is cleared and
 //! reported. It doesn't build second-level page tables, and doesn't use scalable mode, device TLBs
-//! or posted interrupts.
+//! or posted interrupts, of which it knows the format ([`posted`]).
 
 pub mod audit;
 mod capabilities;
@@ -15,6 +15,7 @@ mod command;
 mod context;
 mod fault;
 mod interrupt;
+pub mod posted;
 mod queue;
 mod registers;
 mod unit;

@@ -129,6 +129,7 @@ impl<A: Area> Look<'_, A> {
             self.place(field::MSR_BITMAPS, 4096)?;
         }
         self.virtual_apic()?;
+        self.posted()?;
         let virtual_nmis = self.pin(pin::VIRTUAL_NMIS);
         self.must(
             field::PIN_CONTROLS,
@@ -192,6 +193,29 @@ impl<A: Area> Look<'_, A> {
             "virtual-interrupt delivery needs external-interrupt exiting",
             !delivers || self.pin(pin::EXTERNAL_INTERRUPT),
         )
+    }
+
+    /// Posted interrupts.
+    fn posted(&self) -> Result<(), Refusal> {
+        if !self.pin(pin::POSTED) {
+            return Ok(());
+        }
+        self.must(
+            field::PIN_CONTROLS,
+            "posted interrupts need virtual-interrupt delivery",
+            self.secondary(secondary::VIRTUAL_DELIVERY),
+        )?;
+        self.must(
+            field::EXIT_CONTROLS,
+            "posted interrupts need exits that acknowledge interrupts",
+            self.at_exit(exit::ACKNOWLEDGE),
+        )?;
+        self.must(
+            field::POSTED_VECTOR,
+            "must be a vector",
+            self.get(field::POSTED_VECTOR) <= 0xFF,
+        )?;
+        self.place(field::POSTED_DESCRIPTOR, 64)
     }
 
     /// The pointer of a CPU that [`Capabilities::suffice`] says yes to; without accessed and dirty

@@ -111,10 +111,10 @@ impl<A: Area> Vcpu<A> {
     /// The guest is left when it lets an interrupt in, or not. HLT exits meanwhile: behind STI the
     /// window ends it on a processor, and not on Bochs 3.0 (`handleWaitForEvent`), where the guest
     /// would sleep on.
-    fn open_window(&mut self, open: bool) {
+    pub(super) fn open_window(&mut self, open: bool) {
         let open = open || self.awaits_shadow;
         self.set_primary(primary::INTERRUPT_WINDOW, open);
-        self.set_primary(primary::HLT, self.halt_watched || open);
+        self.set_primary(primary::HLT, self.halt_watched || open || self.in_posted());
     }
 
     #[inline(never)]

@@ -1,6 +1,7 @@
 //! Interrupts a CPU sends itself.
 
 use super::delivery::verdict_of_log;
+use crate::counters::{Policy, Window, policy};
 use crate::idt::Step::{Enter, Leave};
 use crate::{boot::Boot, console::check, cpu, edu::Edu, idt, wait, x2apic};
 
@@ -31,6 +32,7 @@ pub fn fixed(test: &str, _: &Boot) {
         cpu::wrmsr(x2apic::ICR, command);
         check!(test, came(vector), "ICR, {way}");
     }
+    without_exits(test);
     cpu::wrmsr(x2apic::ICR, OTHERS | 0x38);
     cpu::wrmsr(x2apic::ICR, 0x77 << 32 | 0x39);
     wait::settle();
@@ -60,6 +62,20 @@ pub fn fixed(test: &str, _: &Boot) {
     let came = edu.raise_and_wait(0x40, 5) - before;
     check!(test, came == 5 && each_once(), "they do beside a device's interrupts, too");
     edu.silence();
+}
+
+/// Where the register for them is open, none of them costs anything, nor does its completion.
+fn without_exits(test: &str) {
+    if !matches!(policy(), Policy::Direct | Policy::Posted) {
+        return;
+    }
+    let window = Window::open();
+    let came = (1..=100).all(|n| {
+        x2apic::self_ipi(0x31);
+        wait::until(|| idt::count(0x31) == 1 + n)
+    });
+    let exits = window.close().own();
+    check!(test, came && exits == 0, "a hundred by SELF IPI: {exits} exits");
 }
 
 fn each_once() -> bool {

@@ -3,6 +3,7 @@
 mod apic_modes;
 mod apic_modes_smp;
 mod apic_noise;
+mod costs;
 mod deaf;
 mod debugged;
 mod delivery;
@@ -176,6 +177,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("ap-reset", smp_hostile::reset),
     ("reset-rewrites", smp_reset::rewritten),
     ("ipi-exits", smp_cost::exits),
+    ("costs", costs::costs),
     ("ipi-cost", smp_cost::instructions),
     ("shared-cost", shared_cost::instructions),
     ("deaf", deaf::deaf),

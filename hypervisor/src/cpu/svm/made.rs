@@ -26,7 +26,7 @@ impl SvmCpu {
         let page = memory::allocate(4096, 4096)?;
         let host_vmcb = memory::allocate(4096, 4096)?;
         let host_save = memory::allocate(4096, 4096)?;
-        let Traits { completions_exit, shared, hides_gates, takes, offer } = traits;
+        let Traits { completions_exit, shared, hides_gates, takes, offer, .. } = traits;
         let mut msrs = [0; Map::ALL.len()];
         for (map, address) in Map::ALL.into_iter().zip(&mut msrs) {
             *address = memory::allocate(maps::MSR_BYTES as u64, 4096)?;

@@ -17,7 +17,7 @@ use super::{msr, rdtsc, x2apic};
 use alloc::boxed::Box;
 use core::arch::asm;
 use core::sync::atomic::AtomicU32;
-use delivery::{Event, Mode};
+use delivery::{Event, Mode, VectorSet};
 use nesting::Nesting;
 use paging::Mapping;
 use paging::walk::Paging;
@@ -174,6 +174,12 @@ impl VirtualCpu for SvmCpu {
             _ => {}
         }
     }
+
+    fn kept_interrupts(&self) -> Option<[VectorSet; 2]> {
+        None
+    }
+
+    fn keep_interrupts(&mut self, _: &VectorSet, _: &VectorSet, _: &VectorSet) {}
 
     fn watch_idt(&mut self, on: bool) {
         self.vcpu.watch_idt(on);

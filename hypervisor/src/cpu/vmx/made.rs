@@ -14,7 +14,7 @@ use raw_cpuid::{CpuIdResult, native_cpuid::cpuid_count};
 use vendor::maps::Map;
 use virtual_pc::cpuid::CpuidResult;
 use vmx::start::Parts;
-use vmx::{Host, Outline, Setup, Vcpu, maps};
+use vmx::{Host, Outline, Posting, Registers, Setup, Vcpu, maps};
 use x86_64::instructions::tables::{sgdt, sidt};
 use x86_64::registers::control::{Cr0, Cr3, Cr4};
 
@@ -35,9 +35,9 @@ impl VmxCpu {
         let structure = memory::allocate(4096, 4096)?;
         let on = memory::allocate(4096, 4096)?;
         let virtual_apic = memory::allocate(4096, 4096)?;
-        let Traits { completions_exit, shared, hides_gates, .. } = traits;
-        let mut msrs = [0; Map::ALL.len()];
-        for (map, address) in Map::ALL.into_iter().zip(&mut msrs) {
+        let Traits { completions_exit, shared, hides_gates, posting, .. } = traits;
+        let mut msrs = [0; Map::OF_VMX.len()];
+        for (map, address) in Map::OF_VMX.into_iter().zip(&mut msrs) {
             *address = memory::allocate(maps::MSR_BYTES as u64, 4096)?;
             // SAFETY: just allocated with this size, identity-mapped, and ours.
             let bytes = unsafe { &mut *(*address as *mut [u8; maps::MSR_BYTES]) };
@@ -48,6 +48,13 @@ impl VmxCpu {
         maps::fill_ports(unsafe { &mut *(ports as *mut [u8; maps::PORT_BYTES]) }, pm_timer);
         // SAFETY: a byte of a page of our own, which the CPU writes as an atomic one.
         let priority = unsafe { &*((virtual_apic + TASK_PRIORITY) as *const AtomicU8) };
+        let posting = posting.map(|posting| {
+            let (descriptor, at) = posting.posts().descriptor();
+            // SAFETY: a page of our own, of atomics, that lives for good; the CPU reads and writes
+            // it while its vCPU runs, and the vCPU's core when it doesn't.
+            let registers = unsafe { &*(virtual_apic as *const Registers) };
+            Posting { registers, descriptor, at }
+        });
         let parts = Parts {
             nested_root,
             vpid,
@@ -61,6 +68,7 @@ impl VmxCpu {
             capabilities: *capabilities,
             shared,
             hides_gates,
+            posting,
             cr4: offered_cr4(),
             start,
             signature: cpuid_count(1, 0).eax,

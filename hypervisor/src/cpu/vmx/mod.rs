@@ -7,13 +7,13 @@
 //! None of it is inlined: it would be once for each place of generic code, for whose sake the other
 //! vendor's is.
 //!
-//! Not here: guests of guests, for which a plan is refused; interrupts that the CPU delivers by
-//! itself (`posted`).
+//! Not here: guests of guests, for which a plan is refused.
 
 mod current;
 mod kept;
 mod made;
 mod pae;
+mod posts;
 mod registers;
 mod supported;
 mod switch;
@@ -25,11 +25,12 @@ use crate::interrupts;
 use core::arch::asm;
 use core::sync::atomic::AtomicU32;
 use current::Current;
-use delivery::{Event, Mode};
+use delivery::{Event, Mode, VectorSet};
 use kept::Kept;
 use paging::Mapping;
 use paging::walk::Paging;
-pub use supported::supported;
+pub use posts::Posts;
+pub use supported::{posts, supported};
 pub use switch::again;
 use switch::{Came, switch};
 use vmx::{Area, Capabilities, Outline, Vcpu, field};
@@ -167,6 +168,8 @@ impl VirtualCpu for VmxCpu {
         let exit = self.vcpu.exit();
         if exit == Exit::Nmi {
             self.handle_nmi();
+        } else if exit == Exit::Interrupt {
+            self.vcpu.acknowledged().into_iter().for_each(interrupts::arrived);
         } else if exit == Exit::InvalidState {
             current::tell_of_refusal();
         } else if Vcpu::<Current>::is_debug(exit) {
@@ -197,6 +200,14 @@ impl VirtualCpu for VmxCpu {
                 }
                 self.mode = mode;
             }
+            Mode::Posted => {
+                self.vcpu.set_posted();
+                self.mode = mode;
+            }
+            Mode::Injection if self.vcpu.in_posted() => {
+                self.vcpu.set_injection(self.vcpu.virtual_priority());
+                self.mode = mode;
+            }
             Mode::Injection if !self.vcpu.in_injection() => {
                 let held = x2apic::tpr();
                 if held != 0 {
@@ -207,6 +218,21 @@ impl VirtualCpu for VmxCpu {
             }
             _ => {}
         }
+    }
+
+    #[inline(never)]
+    fn kept_interrupts(&self) -> Option<[VectorSet; 2]> {
+        self.vcpu.kept()
+    }
+
+    #[inline(never)]
+    fn keep_interrupts(
+        &mut self,
+        pending: &VectorSet,
+        in_service: &VectorSet,
+        watched: &VectorSet,
+    ) {
+        self.vcpu.keep(pending, in_service, watched);
     }
 
     #[inline(never)]

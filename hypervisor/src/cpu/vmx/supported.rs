@@ -22,6 +22,14 @@ pub fn supported() -> Result<(), String> {
     Ok(())
 }
 
+/// Has it all of posted mode? The error is the sentence that names what is missing; none before
+/// [`supported`].
+pub fn posts() -> Result<(), String> {
+    found()
+        .map_or(Ok(()), |(capabilities, _)| capabilities.posts())
+        .map_err(|lack| lack.to_string())
+}
+
 /// What the CPU's VMX can, and the controls of a guest that fit it; none before [`supported`].
 pub fn found() -> Option<&'static (Capabilities, Controls)> {
     FOUND.get()

@@ -9,7 +9,7 @@ pub mod lacking;
 
 use crate::cpu::PerCpu;
 use crate::cpu::vendor::{Start, VirtualCpu};
-use crate::cpu::{Traits, VendorCpu, VendorOutline};
+use crate::cpu::{Posting, Traits, VendorCpu, VendorOutline};
 use crate::pci::Pci;
 use crate::pci::assignment::Assignment;
 use crate::sched::fiber::Suspended;
@@ -189,8 +189,9 @@ impl Builder<'_> {
     ) -> Result<(&'static Vm, Vec<Placed>), String> {
         let vm = self.vm;
         let cores = self.cores()?;
-        if let Some(lack) = cpu::lacks(vm.nested) {
-            return Err(lack.to_string());
+        let (policy, why) = self.policy();
+        if let Some(lack) = cpu::lacks(vm.nested, policy) {
+            return Err(lack);
         }
         let spent = crate::memory::host_bytes();
         let format = iommu::page_format();
@@ -216,10 +217,14 @@ impl Builder<'_> {
         functions.assign(devices, tables.dma_root(), format)?;
         functions.add_served(vm, self.image, &memory, sidecores)?;
         let Made { bus: pci, served, iommu } = functions.done();
-        let (policy, why) = self.policy();
         let mut ledgers = Vec::new();
         let mut frames = Vec::new();
-        for id in 0..cores.len() {
+        let mut postings = Vec::new();
+        for (id, core) in cores.iter().enumerate() {
+            if policy == Policy::Posted {
+                let posting = Posting::new(core.apic_id);
+                postings.push(posting.ok_or("no memory is left for what is posted")?);
+            }
             ledgers.push(ledger(&mut tables, id)?);
             let frame = crate::memory::allocate(4096, 4096);
             frames.push(frame.ok_or("no memory is left for its shadow IDT")?);
@@ -229,7 +234,7 @@ impl Builder<'_> {
         let remote = |(id, cpu): (usize, &&'static PerCpu)| {
             let shared = self.shared.iter().find(|core| core.queue.index == cpu.index);
             let core = shared.map_or(HostCore::Dedicated(cpu), |core| HostCore::shared(core));
-            VcpuRemote::new(core, policy, id == 0)
+            VcpuRemote::new(core, policy, id == 0, postings.get(id).copied())
         };
         let board = Board::new(tables, Shadows::new(frames), iommu);
         let (pc, bus) = Pc::new(board, pci, devices::emulated());
@@ -297,7 +302,9 @@ impl Builder<'_> {
                 Policy::Trap => Mode::Injection,
                 Policy::EliDelivery | Policy::Eli => Mode::Eli,
                 Policy::Direct => Mode::Passthrough,
+                Policy::Posted => Mode::Posted,
             },
+            posting: remote.posting,
             offer: vm.nesting.as_ref().map(|nesting| nesting.offer),
         };
         let cpu = VendorCpu::new(nested_root, asid, pm_timer, traits, start)
@@ -366,6 +373,10 @@ impl Builder<'_> {
                 };
                 (Policy::Eli, why)
             }
+            None if !iommu::is_on() && cpu::posts() => (
+                Policy::Direct,
+                "it shares no core; no device sends interrupts; by the CPU's posted interrupts its timer would exit",
+            ),
             None if !iommu::is_on() => {
                 (Policy::Direct, "it shares no core; no device sends interrupts")
             }

@@ -17,7 +17,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// From the machine itself to as little of the host as there can be.
+    /// From the machine itself to as little of the host as there can be, as far as QEMU has it.
     pub const ALL: [Way; 7] = [
         Way::Bare,
         Way::Classical,
@@ -71,6 +71,7 @@ impl clap::ValueEnum for Way {
             }
             Way::Polled(Policy::Eli) => "Requests are polled, interrupts are exitless",
             Way::Polled(Policy::Direct) => "The same, and the VM owns its core's timer, too",
+            Way::Polled(Policy::Posted) => "Requests are polled, the CPU posts interrupts",
         };
         Some(PossibleValue::new(self.label()).help(help))
     }

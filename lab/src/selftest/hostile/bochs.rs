@@ -43,7 +43,7 @@ const STREAMS: [&str; 3] = [
 /// All of them.
 pub fn on_bochs() -> Vec<Case> {
     let mut cases = Vec::new();
-    for policy in [Policy::Trap, Policy::Direct] {
+    for policy in [Policy::Trap, Policy::Direct, Policy::Posted] {
         for names in ATTACKERS {
             let first = names.split(',').next().unwrap_or(names);
             let guest = attacker(names, policy, Cores::Next, 0);

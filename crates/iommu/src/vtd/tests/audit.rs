@@ -3,6 +3,7 @@
 use super::model::{CAP, ECAP, Model};
 use super::{ROOT, bdf, domain, on, route};
 use crate::audit::{Cursor, Entry, Expected, Finding};
+use crate::vtd::posted::{self, Posted};
 use crate::vtd::registers::{CFI, IRE, TE};
 use crate::vtd::{Unit, interrupt};
 use crate::{Bdf, Delivery, Domain, DomainId, InterruptRoute};
@@ -100,6 +101,19 @@ fn each_entry_that_must_not_be_is_named() {
     let found = Finding::Malformed { entry: entry(index), low, high: unverified.1 };
     assert_eq!(interrupts((&model, &mut unit), 256, allowed), [found]);
     assert!(found.to_string().ends_with("which is none of this driver's"));
+}
+
+/// Nobody writes one: its interrupts would go by a descriptor that nobody made.
+#[test]
+fn an_entry_in_posted_format_is_malformed() {
+    let (model, mut unit) = on(CAP, ECAP);
+    let index = unit.allocate_irtes(1).unwrap();
+    unit.set_irte(index, route(0x20, 0x41)).unwrap();
+    let entry_of = Posted { source: bdf(0x20), vector: 0x41, urgent: false, descriptor: 0x5000 };
+    let (low, high) = posted::encode(entry_of).unwrap();
+    scribble(&model, index, (low, high));
+    let found = Finding::Malformed { entry: entry(index), low, high };
+    assert_eq!(interrupts((&model, &mut unit), 256, |_, _| true), [found]);
 }
 
 #[test]

@@ -308,3 +308,18 @@ fn messages_are_as_the_specification_draws_them() {
     assert_eq!(block_message(32), Message { address: 0xFEE0_0418, data: 0 });
     assert_eq!(ioapic_entry(0x8001, 0x30), 0x0003_0000_0000_0830);
 }
+
+/// VT-d 9.11, table 9-29 and what follows: the descriptor's address is in two pieces.
+#[test]
+fn an_entry_in_posted_format_is_as_the_manual_has_it() {
+    use super::posted::{Posted, encode};
+    let posted = Posted {
+        source: bdf(0x1234),
+        vector: 0x51,
+        urgent: false,
+        descriptor: 0x0000_00AB_CDEF_0040,
+    };
+    let (low, high) = (0xCDEF_0040_0051_8001, 0x0000_00AB_0004_1234);
+    assert_eq!(encode(posted), Some((low, high)));
+    assert_eq!(encode(Posted { urgent: true, ..posted }), Some((low | 1 << 14, high)));
+}

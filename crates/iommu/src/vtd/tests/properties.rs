@@ -3,6 +3,7 @@
 use super::model::{CAP, ECAP};
 use super::{C, CM, ROOT, bdf, domain, on, route};
 use crate::pages::{Pages, pages};
+use crate::vtd::posted::{self, Posted};
 use crate::vtd::{context, interrupt, ioapic_entry, message};
 use crate::{Delivery, InterruptRoute, Message, Range};
 use proptest::prelude::*;
@@ -15,6 +16,22 @@ proptest! {
         let (low, high) = interrupt::encode(route);
         prop_assert_eq!(interrupt::decode(low, high), Some(route));
         prop_assert_eq!(interrupt::decode(low & !1, high), None);
+    }
+
+    #[test]
+    fn posted_entries_survive_encoding(
+        source: u16, vector: u8, urgent: bool, descriptor: u64, bit in 0u32..128
+    ) {
+        let of = |descriptor| Posted { source: bdf(source), vector, urgent, descriptor };
+        prop_assert_eq!(posted::encode(of(descriptor | 1 << (descriptor % 6))), None);
+        let posted = of(descriptor & !63);
+        let (low, high) = posted::encode(posted).unwrap();
+        prop_assert_eq!(posted::decode(low, high), Some(posted));
+        prop_assert_eq!(interrupt::decode(low, high), None, "it isn't of the other format");
+        // Each bit is some part's, or makes it none of these.
+        let whole = u128::from(high) << 64 | u128::from(low);
+        let changed = whole ^ 1 << bit;
+        prop_assert_ne!(posted::decode(changed as u64, (changed >> 64) as u64), Some(posted));
     }
 
     #[test]

@@ -15,12 +15,18 @@ impl<C: VirtualCpu> Vcpu<C> {
         if self.cpu.offer_accepted() {
             self.mode.offer(None);
             self.apic.accepted(vector);
-            self.ledger.injected = self.ledger.injected.wrapping_add(1);
-            if self.timer.accepted(vector) {
-                self.ledger.timer_injected = self.ledger.timer_injected.wrapping_add(1);
-            } else if self.remote.routes.is_devices(vector) {
-                self.ledger.device_injected = self.ledger.device_injected.wrapping_add(1);
-            }
+            self.count_injected(vector);
+        }
+    }
+
+    /// The host gave the guest this interrupt.
+    #[inline(always)]
+    pub(super) fn count_injected(&mut self, vector: u8) {
+        self.ledger.injected = self.ledger.injected.wrapping_add(1);
+        if self.timer.accepted(vector) {
+            self.ledger.timer_injected = self.ledger.timer_injected.wrapping_add(1);
+        } else if self.remote.routes.is_devices(vector) {
+            self.ledger.device_injected = self.ledger.device_injected.wrapping_add(1);
         }
     }
 
@@ -36,8 +42,8 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// Before an entry: chooses the mode and offers the next virtual interrupt. A vCPU that owns
     /// its core's local APIC does until its own leaves x2APIC mode.
     pub(in crate::vm) fn prepare_delivery(&mut self) {
-        if self.vm.guest.policy == Policy::Direct {
-            return self.prepare_dedicated();
+        if matches!(self.vm.guest.policy, Policy::Direct | Policy::Posted) {
+            return self.prepare_on_its_core();
         }
         let sources = self.vm.guest.eli_gains();
         let hold = self.shadow.take_hold();
@@ -58,6 +64,16 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
     }
 
+    /// The same under the policies that want a core for the vCPU alone.
+    #[inline(never)]
+    fn prepare_on_its_core(&mut self) {
+        if self.vm.guest.policy == Policy::Posted {
+            self.prepare_posted();
+        } else {
+            self.prepare_dedicated();
+        }
+    }
+
     /// The same under `direct`.
     fn prepare_dedicated(&mut self) {
         if self.may_own_apic() {
@@ -72,7 +88,7 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// Offers the highest virtual interrupt. The CPU compares it with the task priority.
     #[inline(always)]
-    fn offer(&mut self) {
+    pub(super) fn offer(&mut self) {
         // Most often nothing is pending.
         if self.apic.is_pending_any() || self.mode.offered().is_some() {
             self.offer_next();
@@ -90,6 +106,11 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// The vCPU is in this mode from here on.
     pub(in crate::vm) fn change_mode(&mut self, mode: Mode) {
+        // What the CPU keeps for it is forgotten behind this.
+        if let Some([pending, in_service]) = self.cpu.kept_interrupts() {
+            pending.iter().for_each(|vector| self.apic.request(vector));
+            self.apic.adopt_in_service(in_service);
+        }
         // What it has in service and the guest hasn't taken is pending again behind this.
         self.cpu.set_mode(mode);
         if mode == Mode::Injection {
@@ -105,7 +126,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         match self.mode.current() {
             Mode::Passthrough => true,
             Mode::Eli => vector >= 32 && !self.hidden_gates().contains(vector),
-            Mode::Injection => false,
+            Mode::Injection | Mode::Posted => false,
         }
     }
 }

@@ -7,7 +7,7 @@
 //! VM's lock calls, and whose counterparts answer wherever they are: in the guest (by the NMI),
 //! before an entry, and while they wait for that lock.
 
-use crate::cpu;
+use crate::cpu::{self, Posting};
 use crate::sched::host_core::HostCore;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use delivery::{Addressing, LocalApic, Signal, Startup};
@@ -22,6 +22,8 @@ pub struct VcpuRemote {
     pub core: HostCore,
     pub mailbox: Mailbox,
     pub routes: VcpuRoutes,
+    /// By what interrupts are posted to it, if the CPU delivers them.
+    pub posting: Option<Posting>,
     /// A local interrupt source of its core that is wrong, until core 0 has taken it: the register
     /// above its value; 0: none.
     wrong_source: AtomicU64,
@@ -31,12 +33,17 @@ pub struct VcpuRemote {
 
 impl VcpuRemote {
     /// Of a vCPU that runs on this core.
-    pub fn new(core: HostCore, policy: Policy, boot_processor: bool) -> Self {
+    pub fn new(
+        core: HostCore,
+        policy: Policy,
+        boot_processor: bool,
+        posting: Option<Posting>,
+    ) -> Self {
         let addressing = AtomicU32::new(LocalApic::new(0).addressing().bits());
         let (apic_id, routes) = (core.apic_id(), core.routes(policy));
         let mailbox = Mailbox::new(boot_processor);
         let wrong_source = AtomicU64::new(0);
-        VcpuRemote { apic_id, core, mailbox, routes, wrong_source, addressing }
+        VcpuRemote { apic_id, core, mailbox, routes, posting, wrong_source, addressing }
     }
 
     /// How others address its local APIC.

@@ -2,6 +2,7 @@
 //!
 //! `mailbox::Owner` decides the order; loom tests it.
 
+use crate::cpu::Posting;
 use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;
 use crate::vm::interrupts::injection::delivery_mode::DeliveryMode;
@@ -107,6 +108,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         self.nmi_waits = false;
         self.timer.reset();
         self.remote.mailbox.forget_interrupts();
+        self.remote.posting.and_then(Posting::take);
         self.forget_arrived();
     }
 }

@@ -5,7 +5,7 @@ use crate::interrupts;
 use crate::interrupts::vectors::host_vectors;
 use crate::vm::guest::Guest;
 use crate::vm::interrupts::ipi::remote::VcpuRemote;
-use delivery::{Destination, STAND_IN_TOP, is_ordinary};
+use delivery::{Destination, STAND_IN_TOP, class, is_ordinary};
 use proto::Policy;
 use virtual_pc::message::Message;
 
@@ -22,6 +22,10 @@ impl Guest {
     /// Gives vCPU `target` a fixed interrupt, from any core. One that doesn't run gets none.
     pub fn interrupt(&self, target: usize, vector: u8) {
         let Some(vcpu) = self.remotes.get(target).filter(|v| v.mailbox.running()) else { return };
+        // Below 16 it is an error, for the receiver to note.
+        if let Some(posting) = vcpu.posting.filter(|_| class(vector) != 0) {
+            return posting.post(vector);
+        }
         // The receiver may be in any mode by the time it arrives: then the host takes it.
         let own = self.policy == Policy::Direct && is_ordinary(vector);
         if vcpu.core.slot().is_none() && (own || carries_itself(self.policy, vector)) {
@@ -57,10 +61,13 @@ impl Guest {
         vcpus.position(|(id, vcpu)| to.includes(id, 0, vcpu.addressing()))
     }
 
-    /// Delivers a message of an emulated device.
+    /// Delivers a message of an emulated device. Where the CPU delivers what is posted, it goes by
+    /// the host of the receiver's core: the completion may have to be told.
     pub fn deliver(&self, message: &Message) {
-        if let Some(target) = self.receiver(message) {
-            self.interrupt(target, message.vector);
+        let Some(target) = self.receiver(message) else { return };
+        match self.remotes.get(target).filter(|v| v.posting.is_some() && v.mailbox.running()) {
+            Some(vcpu) => vcpu.mailbox.post(&vcpu.core, message.vector),
+            None => self.interrupt(target, message.vector),
         }
     }
 }

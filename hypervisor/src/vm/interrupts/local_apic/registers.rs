@@ -136,7 +136,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         f: impl FnOnce(&mut LocalApic, &mut ThisCore<'_, C>) -> R,
     ) -> R {
         let mut core = ThisCore {
-            exitless: self.mode.current() != Mode::Injection,
+            exitless: matches!(self.mode.current(), Mode::Eli | Mode::Passthrough),
             routes: &self.remote.routes,
             timer: &self.timer,
             cpu: &mut self.cpu,

@@ -43,7 +43,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// The vector by which the host takes the core's timer, of a vCPU that has its core to itself.
     pub(in crate::vm) fn host_timer_vector(&self) -> u8 {
         match self.vm.guest.policy {
-            Policy::Trap | Policy::EliDelivery => interrupts::TIMER,
+            Policy::Trap | Policy::EliDelivery | Policy::Posted => interrupts::TIMER,
             Policy::Eli => self.timer.own_vector().unwrap_or(interrupts::TIMER),
             // A vector below 16 is none: no interrupt comes by it; the timer's entry stays masked.
             Policy::Direct => self.own_timer_vector().unwrap_or(0),
