@@ -63,7 +63,9 @@ fn packed_flags() -> OsString {
         home.push("/.cargo");
         home
     });
-    let mut flags = OsString::from("-Ctarget-feature=+crt-static\x1f-Clink-arg=-Wl,--no-eh-frame-hdr\x1f--remap-path-prefix=");
+    let mut flags = OsString::from(
+        "-Ctarget-feature=+crt-static\x1f-Clink-arg=-Wl,--no-eh-frame-hdr\x1f--remap-path-prefix=",
+    );
     flags.push(cargo);
     flags.push("/registry/src=");
     flags
