@@ -8,6 +8,7 @@
 //! for that is `interface`.
 
 mod bars;
+mod behind;
 mod config;
 pub mod functions;
 pub mod interface;

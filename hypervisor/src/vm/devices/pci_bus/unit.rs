@@ -8,9 +8,8 @@
 //! VM starts again: the guest writes it without an exit, and the sidecore polls it. Interrupts
 //! follow the guest's tables before the guest is told that its invalidation of them is over.
 
-use super::PciBus;
-use crate::iommu::guest::{Answered, GuestIommu};
-use crate::sidecore::port::{Order, Port, add};
+use crate::iommu::guest::GuestIommu;
+use crate::sidecore::port::{Order, Port};
 use crate::vm::board::Board;
 use crate::vm::exit_context::ExitContext;
 use crate::vm::interrupts::remapping;
@@ -25,20 +24,18 @@ use virtual_pc::message::{Message, Refused, Written};
 
 /// Where its registers are.
 pub const REGISTERS: Range<u64> = BASE..BASE + BYTES;
-/// What one exit does at most, as a schedule charges it: a million words of tables.
-const MOST_AT_AN_EXIT: u64 = 64 << 20;
 /// It has one queue, whose place the unit knows.
 const QUEUE: Layout = Layout { size: 0, descriptors: 0, driver: 0, device: 0 };
 
 /// The unit.
 pub struct RemappingUnit {
-    iommu: &'static GuestIommu,
-    port: &'static Port,
+    pub(super) iommu: &'static GuestIommu,
+    pub(super) port: &'static Port,
     /// The machine's address of its page.
     page: u64,
     /// A sidecore looks at it while it is open.
     polled: bool,
-    open: bool,
+    pub(super) open: bool,
     life: u32,
 }
 
@@ -67,7 +64,11 @@ impl RemappingUnit {
     }
 
     /// Opens the page if it is time, and has the sidecore look at it.
-    fn follow_translation(&mut self, board: &mut Board, cx: &mut ExitContext) -> Result<(), Fault> {
+    pub(super) fn follow_translation(
+        &mut self,
+        board: &mut Board,
+        cx: &mut ExitContext,
+    ) -> Result<(), Fault> {
         if self.open || !self.polled || !self.iommu.translates() {
             return Ok(());
         }
@@ -113,52 +114,4 @@ impl RemappingUnit {
 /// What the guest may do with the page of registers.
 pub fn access(open: bool) -> Access {
     if open { Access::READ | Access::WRITE } else { Access::READ }
-}
-
-impl PciBus {
-    /// The guest's store to the registers of its unit exited.
-    pub(super) fn store_to_unit(
-        &mut self,
-        board: &mut Board,
-        cx: &mut ExitContext,
-        (address, size, value): (u64, u8, u64),
-    ) -> Option<Result<(), Fault>> {
-        let unit = self.unit.as_ref().filter(|_| REGISTERS.contains(&address))?;
-        unit.port.kick(0);
-        unit.iommu.registers()?.write(address - REGISTERS.start, size, value);
-        Some(self.follow_unit(board, cx))
-    }
-
-    /// Does what is left for vCPUs to do of what the guest asked its unit for.
-    pub fn follow_unit(&mut self, board: &mut Board, cx: &mut ExitContext) -> Result<(), Fault> {
-        let Some(RemappingUnit { iommu, port, open, .. }) = self.unit else { return Ok(()) };
-        let mut cost = 0;
-        loop {
-            if iommu.reroutes() {
-                for index in 0..self.functions.len() {
-                    let sources = self.function(index).map_or(0, |f| f.sources().len());
-                    for source in 0..sources {
-                        self.route_source(board, cx, index, source)?;
-                    }
-                }
-                self.note_sources(board, cx)?;
-                iommu.rerouted();
-            }
-            if open || !iommu.is_news() {
-                break;
-            }
-            if cost >= MOST_AT_AN_EXIT {
-                iommu.ask();
-                break;
-            }
-            let mut done = Answered::default();
-            iommu.run((u32::MAX, MOST_AT_AN_EXIT), &mut done);
-            cost += done.cost;
-            if let Some(counts) = port.counts(0) {
-                add(&counts.completed, done.requests.into());
-            }
-        }
-        let mut unit = self.unit.iter_mut();
-        unit.try_for_each(|unit| unit.follow_translation(board, cx))
-    }
 }
