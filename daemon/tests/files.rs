@@ -48,7 +48,9 @@ fn a_file_is_one_programs() {
         .expect("it runs");
     assert!(!second.status.success());
     let said = String::from_utf8(second.stderr).expect("it is text");
-    let expected = format!("{disk} is in use: another program has locked it for writing\n");
+    let expected = format!(
+        "{disk} is in use: another program has locked it for writing; `lslocks` says which\n"
+    );
     assert!(said.ends_with(&expected), "{said}");
     // QEMU honours the same locks.
     match Command::new("qemu-io").args(["-f", "raw", "-c", "write 0 512", &disk]).output() {

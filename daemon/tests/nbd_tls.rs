@@ -334,6 +334,6 @@ fn what_doesnt_fit_together_is_said_with_its_line() {
         "unknown key `certificates` of `tls`; did you mean",
     );
     says("nbd = \"nbds://h\"\ntls = { ca = \"c\", name = \"a b\" }", "tls.name: it is no name of");
-    says("ram = \"1M\"\ntimeout = \"60s\"", "`tls` and `timeout` are for `nbd` alone");
+    says("ram = \"1M\"\ntimeout = \"60s\"", "`timeout` is for `nbd` alone");
     says("nbd = \"nbd://h\"\ntimeout = \"1ms\"", "io.toml:4: [disk.d] timeout: a server's time");
 }

@@ -17,7 +17,7 @@ fn with_tap(name: &str) -> String {
 #[test]
 fn what_is_no_tap_isnt_served() {
     for (name, why) in [
-        ("lo", "uplink of lan isn't served: the TAP lo can't be opened"),
+        ("lo", "uplink of lan isn't served: lo is an interface, and no TAP"),
         ("nosuchtap0", "uplink of lan isn't served: there is no TAP nosuchtap0"),
     ] {
         let text = with_tap(name) + "[host]\ncontrol = \"control\"\n";

@@ -9,7 +9,7 @@ use super::names::named;
 /// played.
 type Rare = (&'static str, &'static str, &'static [&'static str]);
 
-const RARE: [Rare; 14] = [
+const RARE: [Rare; 15] = [
     ("^hostile/exits-{}$", "direct", &["eli", "shared-eli"]),
     ("^hostile/registers-{}$", "direct", &["eli", "shared-eli"]),
     ("^hostile/tables-{}$", "direct", &["eli", "shared-eli"]),
@@ -27,6 +27,8 @@ const RARE: [Rare; 14] = [
     // that are in ELI mode are `bochs-taken-shared*`.
     ("^bochs-shared-{}/", "eli", &["trap"]),
     ("^bochs-shared-smp-{}/", "eli", &["trap"]),
+    // What the CPU does by itself there has `bochs-posted` and `bochs-smp-posted`.
+    ("^bochs-hostile-{}/", "posted", &["direct"]),
 ];
 
 /// Whether a whole test has this case only when asked for what takes long.
