@@ -88,7 +88,12 @@ fn the_disk_stays_locked() {
         .output()
         .expect("it runs");
     let said = String::from_utf8_lossy(&second.stderr).into_owned();
-    assert!(said.ends_with("is in use: another program has locked it for writing\n"), "{said}");
+    assert!(
+        said.ends_with(
+            "is in use: another program has locked it for writing; `lslocks` says which\n"
+        ),
+        "{said}"
+    );
 }
 
 /// A message whose first half one program has, and whose second half the next one reads.

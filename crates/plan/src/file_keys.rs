@@ -30,7 +30,7 @@ impl<'v> Field<'_, 'v, '_> {
             }
             "nested" => read.nested = self.flag()?,
             "iommu" => {
-                let needed = "\"none\", \"virtio\" or \"virtio-optimistic\"";
+                let needed = "\"none\", \"virtio\", \"virtio-optimistic\" or \"vt-d\"";
                 read.iommu = self.one_of(&GuestIommu::ALL, needed, Problem::GuestIommu)?;
             }
             _ => {
