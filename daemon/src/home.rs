@@ -6,26 +6,25 @@
 //! log; the rings of others go on. At the end all rings are stopped, and the sockets' files that
 //! were made here are removed.
 
+mod doors;
+
 use crate::build::{Entry, Named};
 use crate::clients::{self, Clients};
 use crate::clock::{Clock, HERTZ};
 use crate::connection::{Connection, Gone, Hands};
 use crate::control::Request;
 use crate::device::{Device, Ended, Kind};
-use crate::door::{Came, Door};
+use crate::door::Door;
 use crate::event::{Told, take_waited};
-use crate::foreign::Unclosed;
 use crate::pace::take_owed;
 use crate::pending::{Origin, Pending};
 use crate::rings::Rings;
 use crate::sandbox::Folders;
 use crate::signals::{Signal, Signals};
-use crate::socket::Socket;
 use crate::supervisor::Handed;
 use crate::unserved::Missing;
 use crate::waits::{Source, Waits};
 use anyhow::{Error, Result};
-use rustix::fd::OwnedFd;
 use slab::Slab;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -126,23 +125,6 @@ impl Home {
             disk.store.ended().into_iter().for_each(|ended| self.waits.remove(ended));
         }
         Some((self.rings.remove_device(device)?, door))
-    }
-
-    /// Listens at a device's door if it may have one more front end.
-    pub(crate) fn watch(&mut self, device: usize) -> Result<()> {
-        let Some(Some(door)) = self.doors.get(device) else { return Ok(()) };
-        let Some(listener) = door.listener() else { return Ok(()) };
-        self.waits.remove(listener);
-        if self.has_room(device) && door.again_at().is_none() {
-            self.waits.add(listener, Source::Door(device))?;
-        }
-        Ok(())
-    }
-
-    fn has_room(&self, device: usize) -> bool {
-        let device = self.rings.served.devices.get(device);
-        device.is_some_and(|device| device.connected < device.front_ends && !device.is_hung())
-            && self.connections.len() < MAX_CONNECTIONS
     }
 
     /// Serves until a signal ends it.
@@ -322,83 +304,6 @@ impl Home {
                 Err(error) => self.end(place, Some(error)),
             }
         }
-    }
-
-    /// Disks that took no front end, as what they were asked for before hadn't ended.
-    fn let_in_again(&mut self) {
-        for device in self.rings.take_recovered() {
-            self.say(device, "all has ended that was given up");
-            if let Err(error) = self.watch(device) {
-                self.say(device, &format!("{error:#}"));
-            }
-        }
-    }
-
-    /// Tries the doors that nobody tells of.
-    fn try_doors(&mut self) {
-        if !self.doors.iter().flatten().any(|door| door.again_at().is_some()) {
-            return;
-        }
-        let now = self.rings.look_at_clock();
-        for device in 0..self.doors.len() {
-            let at = self.doors[device].as_ref().and_then(Door::again_at);
-            if at.is_some_and(|at| at <= now) && self.has_room(device) {
-                self.let_in(device);
-            }
-        }
-    }
-
-    /// Lets a front end in, if there is one.
-    fn let_in(&mut self, device: usize) {
-        if !self.has_room(device) {
-            // Who waits there is told of again and again otherwise.
-            if let Err(error) = self.watch(device) {
-                self.say(device, &format!("{error:#}"));
-            }
-            return;
-        }
-        let now = self.rings.look_at_clock();
-        let unclosed = self.unclosed(device).fits();
-        let Some(Some(door)) = self.doors.get_mut(device) else { return };
-        if let Err(why) = unclosed {
-            door.pause(now + HERTZ);
-            if door.is_news() {
-                self.say(device, &format!("no front end is taken for now: {why:#}"));
-            }
-        } else if let Came::Socket(socket) = door.try_it(now)
-            && let Err(error) = self.connect(device, socket)
-        {
-            self.say(device, &format!("a front end isn't served: {error:#}"));
-        }
-        if let Err(error) = self.watch(device) {
-            self.say(device, &format!("{error:#}"));
-        }
-    }
-
-    fn connect(&mut self, device: usize, socket: OwnedFd) -> Result<()> {
-        let unclosed = self.unclosed(device);
-        self.take_in(device, Socket::new(socket, unclosed))?;
-        self.say(device, "a front end came");
-        Ok(())
-    }
-
-    /// What a device's front ends sent and that isn't closed yet.
-    pub(crate) fn unclosed(&self, device: usize) -> Unclosed {
-        let device = self.rings.served.devices.get(device);
-        device.map_or_else(Unclosed::default, |device| device.unclosed.clone())
-    }
-
-    /// A front end more: its place.
-    pub(crate) fn take_in(&mut self, device: usize, socket: Socket) -> Result<usize> {
-        let place = self.connections.vacant_key();
-        let connection = Connection::new(socket, device, place, &mut self.rings)?;
-        self.waits.add(connection.socket().as_fd(), Source::Socket(place))?;
-        self.connections.insert(connection);
-        if let Some(device) = self.rings.served.devices.get_mut(device) {
-            device.connected += 1;
-            device.connections += 1;
-        }
-        Ok(place)
     }
 
     /// Ends a connection, once its rings have stopped; `why`, unless the front end left.

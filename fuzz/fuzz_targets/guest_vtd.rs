@@ -5,19 +5,22 @@
 //! every frame is back.
 #![no_main]
 
+#[path = "../model/tables.rs"]
+mod tables;
+
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use paging::audit::{Cursor, Region as Allowed};
 use paging::{Access, Dma, Memory, PageSize, VtdSecondLevel};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
+use tables::{FRAMES, Frames, Units};
 use viommu_device::vtd::{Page, Registers, Step as Stepped, Vtd};
-use viommu_device::{Acting, Change, Domains, Hardware, Region, Viommu};
+use viommu_device::{Acting, Change, Domains, Region, Viommu};
 
 const LEN: u64 = 2 << 20;
 const GUEST: [Region; 1] = [Region { guest: 0, host: 1 << 30, len: LEN }];
 const IDS: [u32; 2] = [0x08, 0x10];
-const FRAMES: u64 = 40;
 /// Words that a step may read of the guest's memory, and of the tables that it changes.
 const MOST: u64 = 1 << 20;
 
@@ -34,49 +37,6 @@ enum Step {
     Close,
     Restart,
     Run(u8),
-}
-
-/// Frames of tables, at 1 to [`FRAMES`].
-struct Frames {
-    words: BTreeMap<u64, u64>,
-    free: Vec<u64>,
-}
-
-impl Memory for Frames {
-    fn read(&self, pa: u64) -> u64 {
-        assert!((1..=FRAMES).contains(&(pa >> 12)) && pa % 8 == 0);
-        self.words.get(&pa).copied().unwrap_or(0)
-    }
-
-    fn write(&mut self, pa: u64, value: u64) {
-        assert!((1..=FRAMES).contains(&(pa >> 12)) && pa % 8 == 0);
-        self.words.insert(pa, value);
-    }
-
-    fn allocate(&mut self) -> Option<u64> {
-        let frame = self.free.pop()?;
-        self.words.retain(|pa, _| pa >> 12 != frame >> 12);
-        Some(frame)
-    }
-
-    fn free(&mut self, frame: u64) {
-        assert!(!self.free.contains(&frame));
-        self.free.push(frame);
-    }
-}
-
-struct Units([Option<(u16, u64)>; 2]);
-
-impl Hardware for Units {
-    fn lead(&mut self, endpoint: usize, to: Option<(u16, u64)>) -> bool {
-        self.0[endpoint] = to;
-        true
-    }
-
-    fn flush(&mut self, id: u16, (_, bytes): (u64, u64), _added: bool) -> bool {
-        assert!((7..9).contains(&id) && bytes > 0);
-        true
-    }
 }
 
 fuzz_target!(|steps: Vec<Step>| {

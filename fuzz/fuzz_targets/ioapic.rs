@@ -55,8 +55,9 @@ fn check(before: &Ioapic, after: &Ioapic, asserted: &[bool; PINS], sent: &[Messa
     assert!(newly_waiting <= level, "waits for an interrupt that wasn't sent");
     for message in sent {
         assert!(message.vector >= 16 && message.destination <= 0xFF && !message.redirection_hint);
-        let by =
-            |pin| after.redirection(READ, pin) == Some(Ok(*message)) && entry(after, pin) & MASKED == 0;
+        let by = |pin| {
+            after.redirection(READ, pin) == Some(Ok(*message)) && entry(after, pin) & MASKED == 0
+        };
         assert!((0..PINS).any(by), "{message:?} is no unmasked pin's");
     }
 }

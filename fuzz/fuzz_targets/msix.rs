@@ -101,7 +101,10 @@ fuzz_target!(|input: Input| {
             }
             Access::Message { index, enabled, masked } => {
                 let index = usize::from(index);
-                let message = table.written(index, Control { enabled, masked }).map(|w| w.message()).transpose();
+                let message = table
+                    .written(index, Control { enabled, masked })
+                    .map(|w| w.message())
+                    .transpose();
                 let unmasked = model.get(4 * index + 3) == Some(&0);
                 let sends = enabled && !masked && unmasked;
                 assert!(sends || message == Ok(None));

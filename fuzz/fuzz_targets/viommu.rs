@@ -4,19 +4,22 @@
 //! led to is that memory or a domain of its own, and when all is reset every frame is back.
 #![no_main]
 
+#[path = "../model/tables.rs"]
+mod tables;
+
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use paging::audit::{Cursor, Region as Allowed};
 use paging::{Access, AmdV1, Dma, Memory, PageSize};
 use std::collections::BTreeMap;
-use viommu_device::{Acting, Change, Domains, Hardware, LONGEST, PROBE_BYTES, Region, Viommu};
+use tables::{FRAMES, Frames, Units};
+use viommu_device::{Acting, Change, Domains, LONGEST, PROBE_BYTES, Region, Viommu};
 
 const GUEST: [Region; 2] = [
     Region { guest: 0, host: 1 << 30, len: 8 << 20 },
     Region { guest: 1 << 32, host: 4 << 30, len: 4 << 20 },
 ];
 const IDS: [u32; 2] = [0x10, 0x18];
-const FRAMES: u64 = 40;
 
 #[derive(Arbitrary, Debug)]
 enum Step {
@@ -28,49 +31,6 @@ enum Step {
     Restart,
     /// So many ticks pass.
     Wait(u8),
-}
-
-/// Frames of tables, at 1 to [`FRAMES`].
-struct Frames {
-    words: BTreeMap<u64, u64>,
-    free: Vec<u64>,
-}
-
-impl Memory for Frames {
-    fn read(&self, pa: u64) -> u64 {
-        assert!((1..=FRAMES).contains(&(pa >> 12)) && pa % 8 == 0);
-        self.words.get(&pa).copied().unwrap_or(0)
-    }
-
-    fn write(&mut self, pa: u64, value: u64) {
-        assert!((1..=FRAMES).contains(&(pa >> 12)) && pa % 8 == 0);
-        self.words.insert(pa, value);
-    }
-
-    fn allocate(&mut self) -> Option<u64> {
-        let frame = self.free.pop()?;
-        self.words.retain(|pa, _| pa >> 12 != frame >> 12);
-        Some(frame)
-    }
-
-    fn free(&mut self, frame: u64) {
-        assert!(!self.free.contains(&frame));
-        self.free.push(frame);
-    }
-}
-
-struct Units([Option<(u16, u64)>; 2]);
-
-impl Hardware for Units {
-    fn lead(&mut self, endpoint: usize, to: Option<(u16, u64)>) -> bool {
-        self.0[endpoint] = to;
-        true
-    }
-
-    fn flush(&mut self, id: u16, (_, bytes): (u64, u64), _added: bool) -> bool {
-        assert!((7..9).contains(&id) && bytes > 0);
-        true
-    }
 }
 
 fuzz_target!(|input: (bool, bool, u8, Vec<Step>)| {

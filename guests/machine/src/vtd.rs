@@ -249,6 +249,17 @@ impl Unit {
     }
 }
 
+/// Has a unit in any state do nothing, and waits until all commands before are over. Where a
+/// sidecore polls, a command that isn't taken yet is lost when the next one is written, and the
+/// status may be a word from before: so the last of three commands is waited for, whose status the
+/// one before it can't have.
+pub fn calm() -> bool {
+    [0, QUEUED, 0].into_iter().all(|command| {
+        mmio_write(BASE + COMMAND, command);
+        wait::until(|| mmio_read(BASE + STATUS) == command)
+    })
+}
+
 /// The address by which a message goes by this entry.
 pub fn message_address(index: u64) -> u64 {
     0xFEE0_0000 | 1 << 4 | (index & 0x7FFF) << 5

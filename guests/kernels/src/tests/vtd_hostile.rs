@@ -9,7 +9,7 @@ use super::vtd::started;
 use crate::cpu::{mmio_write, mmio_write64};
 use crate::random::Random;
 use crate::virtqueue::put;
-use crate::vtd::{ALL, BASE, BOTH, CONTEXTS, INTERRUPTS, Unit, domain, pages};
+use crate::vtd::{ALL, BASE, BOTH, CONTEXTS, INTERRUPTS, Unit, calm, domain, pages};
 use crate::{boot::Boot, console::check};
 
 const PAGE: u64 = 4096;
@@ -83,8 +83,7 @@ pub fn hostile(test: &str, boot: &Boot) {
 
 /// What a driver does works as at first.
 fn as_at_first(test: &str, boot: &Boot, id: u32, edu: &crate::edu::Edu) {
-    // All that stands in the registers, whatever it is, is done or refused before.
-    mmio_write(BASE + 0x18, 0);
+    check!(test, calm(), "all that stood in the registers is done or refused");
     let Some(unit) = Unit::start(boot) else { return check!(test, false, "it starts again") };
     check!(test, unit.forget_errors(), "errors are forgotten");
     let (root, source) = (unit.table(), unit.memory_behind());

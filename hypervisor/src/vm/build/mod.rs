@@ -6,6 +6,7 @@
 mod functions;
 mod identity;
 pub mod lacking;
+mod policy;
 
 use crate::cpu::PerCpu;
 use crate::cpu::vendor::{Start, VirtualCpu};
@@ -361,31 +362,6 @@ impl Builder<'_> {
             })
         };
         self.vm.cpus.iter().map(of).collect()
-    }
-
-    fn policy(&self) -> (Policy, &'static str) {
-        match self.vm.interrupts {
-            Some(policy) => (policy, "asked for"),
-            None if self.vm.cpus.iter().any(|core| self.image.plan.shares(*core) > 1) => {
-                let why = match iommu::is_on() {
-                    true => "it shares a core; the machine remaps interrupts",
-                    false => "it shares a core; no device sends interrupts",
-                };
-                (Policy::Eli, why)
-            }
-            None if !iommu::is_on() && cpu::posts() => (
-                Policy::Direct,
-                "it shares no core; no device sends interrupts; by the CPU's posted interrupts its timer would exit",
-            ),
-            None if !iommu::is_on() => {
-                (Policy::Direct, "it shares no core; no device sends interrupts")
-            }
-            None if !iommu::remaps() => (
-                Policy::Direct,
-                "it shares no core; the machine can't remap interrupts, and the plan trusts every guest",
-            ),
-            None => (Policy::Direct, "it shares no core; the machine remaps interrupts"),
-        }
     }
 
     /// Puts kernel, initrd and tables into the guest's memory.

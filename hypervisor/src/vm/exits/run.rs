@@ -14,9 +14,6 @@ use delivery::Mode;
 use ledger::Reason;
 use mailbox::{Attended, Entrant};
 
-/// A register of the local APIC; vector 0 stands for each that no interrupt can have.
-const SELF_IPI: u8 = 0x3F;
-
 /// INVD; WBINVD is as long, and is found by decoding.
 const INVD: [u8; 2] = [0x0F, 0x08];
 
@@ -139,8 +136,8 @@ impl<C: VirtualCpu> Vcpu<C> {
             // interrupt arrives.
             // `prepare` offers again.
             Exit::Window => Ok(Reason::InterruptWindow),
-            Exit::Completed(vector) => Ok(self.completed(Some(vector))),
-            Exit::SentItself => Ok(self.write_apic(SELF_IPI, 0).unwrap_or(Reason::MsrWrite)),
+            Exit::Completed(vector) => Ok(self.completed_itself(vector)),
+            Exit::SentItself => Ok(self.sent_itself()),
             Exit::Slept => Ok(Reason::Halt),
             Exit::NmiDone | Exit::Frozen | Exit::Nothing => Ok(Reason::Other),
             Exit::Fault { raised, event } => self.delivery_fault(raised, event),

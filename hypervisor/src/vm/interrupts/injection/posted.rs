@@ -8,6 +8,10 @@
 use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;
 use delivery::{Mode, VectorSet};
+use ledger::Reason;
+
+/// A register of the local APIC; vector 0 stands for each that no interrupt can have.
+const SELF_IPI: u8 = 0x3F;
 
 impl<C: VirtualCpu> Vcpu<C> {
     /// Before an entry.
@@ -24,6 +28,19 @@ impl<C: VirtualCpu> Vcpu<C> {
         if !self.apic.quiet() {
             self.hand_over();
         }
+    }
+
+    /// The guest sent itself an interrupt that none can have, by the register for that.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::vm) fn sent_itself(&mut self) -> Reason {
+        self.write_apic(SELF_IPI, 0).unwrap_or(Reason::MsrWrite)
+    }
+
+    /// The guest completed an interrupt of which that was to be told.
+    #[inline(never)]
+    pub(in crate::vm) fn completed_itself(&mut self, vector: u8) -> Reason {
+        self.completed(Some(vector))
     }
 
     /// All that the virtual local APIC has is the CPU's from here on. The IOAPIC is told of
