@@ -1,4 +1,5 @@
-//! Disks that are files: killed with requests under way, again and again; and locks.
+//! Disks that are files: killed with requests under way, again and again; locks; files that become
+//! shorter, and file systems that are full.
 
 mod front_end {
     pub mod daemon;
@@ -121,5 +122,63 @@ fn a_file_that_became_shorter_is_noticed_whatever_comes() {
         }
         assert_eq!(tell(IN, 0), 1, "nothing of it is trusted");
         daemon.wait_until_said("all accesses fail", 1);
+    }
+}
+
+/// A write that finds no room is an error; what was written is read, what wasn't reads as it was.
+/// When there is room again, the disk goes on.
+#[test]
+#[ignore = "a step of its own in `exitless test`: it needs root"]
+fn as_root_a_full_file_system_is_an_error_until_there_is_room() {
+    const PAGES: u64 = 64;
+    let small = Small::mount();
+    let disk = small.path("disk");
+    std::fs::File::create(&disk).and_then(|file| file.set_len(1 << 20)).expect("it has no data");
+    let text = format!("[disk.d]\nfile = {disk:?}\nsocket = \"socket\"\n");
+    let daemon = Daemon::run(&text);
+    let mut front = FrontEnd::connect(&daemon);
+    front.set_up(0, false);
+    let ballast = small.path("ballast");
+    std::fs::write(&ballast, [1; 64 << 10]).expect("there is room");
+    let mut tell = |kind, page: u64| {
+        let byte = if kind == IN { 0xee } else { page as u8 + 1 };
+        front.offer(kind, page * 8, &[byte; 512]);
+        (front.answer(), front.data())
+    };
+    let written: Vec<u64> = (0..PAGES).filter(|page| tell(OUT, *page).0 == 0).collect();
+    assert!(!written.is_empty() && written.len() < PAGES as usize, "{written:?}");
+    for page in 0..PAGES {
+        let expected = if written.contains(&page) { page as u8 + 1 } else { 0 };
+        assert_eq!(tell(IN, page), (0, [expected; 512]), "page {page}");
+    }
+    std::fs::remove_file(&ballast).expect("it was there");
+    let more =
+        (0..PAGES).filter(|page| !written.contains(page)).find(|page| tell(OUT, *page).0 == 0);
+    let more = more.expect("there is room");
+    assert_eq!(tell(IN, more), (0, [more as u8 + 1; 512]));
+    assert_eq!(tell(FLUSH, 0).0, 0);
+}
+
+/// A file system of 128 KiB.
+struct Small(tempfile::TempDir);
+
+impl Small {
+    fn mount() -> Small {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=128k", "exitless-test"]).arg(folder.path());
+        assert!(mount.status().expect("it runs").success());
+        Small(folder)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).display().to_string()
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        // Whoever has a file open there has it for as long.
+        let _ = Command::new("umount").arg("--lazy").arg(self.0.path()).status();
     }
 }
