@@ -109,6 +109,8 @@ pub fn text(report: &Report) -> String {
     };
     let help = "Connections that ended with a reason.";
     one_each("connections_ended_total", "counter", help, |own| Some(own.ended.count));
+    let help = "Whether a disk's data can't be had now: 1 or 0.";
+    one_each("trouble", "gauge", help, |own| own.size.map(|_| u64::from(own.trouble.is_some())));
     let help = "Requests a second that a device may have.";
     one_each("limit_requests_per_second", "gauge", help, |own| own.iops);
     let help = "Bytes a second that a device may have, or a network send.";
@@ -202,7 +204,9 @@ mod tests {
         let rings = vec![Ring { numbers: numbers(5), ..Ring::default() }];
         let ended = Ended { count: 9, why: "it left".into() };
         let (name, iops, gone) = ("a".into(), Some(200), numbers(2));
-        let device = Device { name, iops, rings, ended, gone, ..Device::default() };
+        let trouble = Some("all accesses fail".into());
+        let device =
+            Device { name, size: Some(1), trouble, iops, rings, ended, gone, ..Device::default() };
         let (name, why) = ("b".into(), "\"b\\c\" isn't\nthere".into());
         let unserved = vec![Unserved { name, why, ..Unserved::default() }];
         let devices = vec![device];
@@ -214,6 +218,7 @@ mod tests {
             "exitless_io_errors_total{device=\"a\"} 2",
             "exitless_io_limited_total{device=\"a\"} 8",
             "exitless_io_connections_ended_total{device=\"a\"} 9",
+            "exitless_io_trouble{device=\"a\"} 1",
             "exitless_io_limit_requests_per_second{device=\"a\"} 200",
             "exitless_io_served{device=\"a\"} 1",
             "exitless_io_served{device=\"b\"} 0",

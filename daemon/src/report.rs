@@ -73,6 +73,9 @@ pub struct Device {
     /// Its file was removed: nobody can connect.
     #[serde(default)]
     pub is_closed: bool,
+    /// What keeps a disk's data from being read and written now, in words.
+    #[serde(default)]
+    pub trouble: Option<String>,
     /// Front ends that are connected, and all so far.
     pub connected: usize,
     pub connections: u64,
@@ -223,9 +226,12 @@ pub fn report(rings: &mut Rings, said: impl Fn(usize) -> Said) -> Report {
             numbers: Numbers::from(&ring.counted()),
         });
         let Said { backing, socket, is_closed, rate } = said(place);
-        let (kind, size) = match &device.kind {
-            Kind::Disk(disk) => ("disk", Some(disk.config.parameters().capacity * SECTOR)),
-            Kind::Port(_) => (NETWORK, None),
+        let (kind, size, trouble) = match &device.kind {
+            Kind::Disk(disk) => {
+                let size = disk.config.parameters().capacity * SECTOR;
+                ("disk", Some(size), disk.store.trouble())
+            }
+            Kind::Port(_) => (NETWORK, None, None),
         };
         Device {
             name: device.name.clone(),
@@ -234,6 +240,7 @@ pub fn report(rings: &mut Rings, said: impl Fn(usize) -> Said) -> Report {
             backing,
             socket,
             is_closed,
+            trouble,
             connected: device.connected,
             connections: device.connections,
             ended: device.ended.clone(),

@@ -79,6 +79,9 @@ fn tell_more(device: &Device, text: &mut String) {
         let socket = Escaped(&device.socket);
         let _ = writeln!(text, "{name}: {socket} is gone: nobody can connect; {RENEWED}");
     }
+    if let Some(trouble) = &device.trouble {
+        let _ = writeln!(text, "{name}: {}", Escaped(trouble));
+    }
     if all.errors > 0 {
         let _ = writeln!(text, "{name}: requests answered with an I/O error: {}", all.errors);
     }
@@ -220,6 +223,7 @@ mod tests {
             size: Some(64 << 20),
             backing: "d\u{1b}.img".into(),
             socket: "web.sock".into(),
+            trouble: Some("all accesses fail".into()),
             connected: 1,
             iops: Some(20_000),
             rate: Some(100 << 20),
@@ -266,6 +270,7 @@ net     network     -                        0
 db      disk        -  db.img                -  db.sock
 web: its driver accepted flush, event_idx
 web: its limit is 20000 requests/s and 100M/s; times that it waited: 5, in all for 0ns
+web: all accesses fail
 web: requests answered with an I/O error: 3
 web: connections that ended with a reason: 2; the last: it said\\u{1b} 7
 net: its limit is 1M/s

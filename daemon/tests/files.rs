@@ -101,7 +101,9 @@ fn a_file_that_became_shorter_is_an_error_for_the_next_program() {
 fn a_file_that_became_shorter_is_noticed_whatever_comes() {
     // A write of the last sector; one in the middle and a flush; reads of what is there.
     for case in 0..3 {
-        let daemon = Daemon::file();
+        let daemon = Daemon::run(
+            "[disk.d]\nfile = \"FOLDER/disk\"\nsocket = \"socket\"\n[host]\ncontrol = \"control\"\n",
+        );
         let mut front = FrontEnd::connect(&daemon);
         front.set_up(0, false);
         front.offer(OUT, 2047, &[1; 512]);
@@ -122,6 +124,7 @@ fn a_file_that_became_shorter_is_noticed_whatever_comes() {
         }
         assert_eq!(tell(IN, 0), 1, "nothing of it is trusted");
         daemon.wait_until_said("all accesses fail", 1);
+        assert_eq!(daemon.report()["devices"][0]["trouble"], "all accesses fail");
     }
 }
 

@@ -259,10 +259,16 @@ fn a_server_that_crashed_is_gone_on_with() {
     assert_eq!(front.answer(), 1, "sector 3 is lost");
     front.offer(FLUSH, 0, &MARK);
     assert_eq!(front.answer(), 0);
+    let trouble = || daemon.report()["devices"][0]["trouble"].clone();
+    assert!(trouble().is_null());
     server.crash();
-    server.come_back();
     front.offer(IN, 5, &[0; 512]);
+    daemon.wait_until_said("the server is gone", 2);
+    let said = trouble().to_string();
+    assert!(said.contains("has been gone for") && said.contains("requests wait"), "{said}");
+    server.come_back();
     assert_eq!(front.answer(), 0);
+    assert!(trouble().is_null());
     assert_eq!(front.data(), MARK, "it was flushed");
     front.offer(FLUSH, 0, &MARK);
     assert_eq!(front.answer(), 0, "nothing was lost");

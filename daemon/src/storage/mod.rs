@@ -179,6 +179,15 @@ impl Store {
         }
     }
 
+    /// What keeps it from being read and written now, in words.
+    pub fn trouble(&self) -> Option<String> {
+        match self {
+            Store::File(file) => file.has_failed().then(|| "all accesses fail".into()),
+            Store::Nbd(nbd) => nbd.trouble(),
+            _ => None,
+        }
+    }
+
     /// How it is done, in words.
     pub fn how(&self) -> &'static str {
         match self {

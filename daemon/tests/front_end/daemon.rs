@@ -32,10 +32,12 @@ impl Daemon {
         Self::disk(tempfile::tempdir().expect("a folder"), kept)
     }
 
-    /// In front of the NBD server in this folder.
+    /// In front of the NBD server in this folder, with a control socket.
     pub fn nbd(folder: tempfile::TempDir) -> Daemon {
-        let uri = format!("nbd+unix:///disk?socket={}", folder.path().join("server").display());
-        Self::disk(folder, vec!["--nbd".into(), uri])
+        let path = |name| folder.path().join(name).display().to_string();
+        let uri = format!("nbd+unix:///disk?socket={}", path("server"));
+        let control = path("control");
+        Self::disk(folder, vec!["--nbd".into(), uri, "--control".into(), control])
     }
 
     pub fn file() -> Daemon {

@@ -237,6 +237,13 @@ impl NbdStore {
         self.gone_since.is_some_and(|since| since.elapsed() > self.bounds.give_up)
     }
 
+    /// For how long there has been no server, and what that means for requests.
+    pub fn trouble(&self) -> Option<String> {
+        let seconds = self.gone_since?.elapsed().as_secs();
+        let requests = if self.is_given_up() { "fail" } else { "wait" };
+        Some(format!("its server has been gone for {seconds} s, and requests {requests}"))
+    }
+
     fn watch(&self, at: usize, link: &Link) -> Result<()> {
         let flags = EventFlags::IN | EventFlags::OUT;
         epoll::add(&self.epoll, link, EventData::new_u64(at as u64), flags)?;
