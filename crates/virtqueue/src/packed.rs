@@ -355,11 +355,6 @@ impl<const N: usize> PackedQueue<N> {
     }
 
     #[inline]
-    pub(crate) fn prefetch(&self) {
-        self.ring.prefetch(Packed::flags_at(self.next.index));
-    }
-
-    #[inline]
     pub(crate) fn size(&self) -> u16 {
         self.size
     }

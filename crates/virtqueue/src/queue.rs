@@ -405,20 +405,6 @@ impl<const N: usize> Queue<N> {
         }
     }
 
-    /// Has the processor fetch the descriptor of the next chain: worth it some time before it is
-    /// taken, if many queues are served in turn.
-    #[inline]
-    pub fn prefetch(&self) {
-        match self {
-            Queue::Split(queue) => queue.prefetch(),
-            Queue::Packed(queue) => queue.prefetch(),
-            #[cfg(any(test, feature = "records"))]
-            Queue::Recorded(queue) => queue.inner().prefetch(),
-            #[cfg(any(test, feature = "log"))]
-            Queue::Logged(queue) => queue.inner().prefetch(),
-        }
-    }
-
     /// How many elements the ring has.
     #[inline]
     pub fn size(&self) -> u16 {

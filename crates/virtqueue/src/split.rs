@@ -372,12 +372,6 @@ impl<const N: usize> SplitQueue<N> {
     }
 
     #[inline]
-    pub(crate) fn prefetch(&self) {
-        let head = self.available.load(self.next);
-        self.descriptors.prefetch(u64::from(head) * descriptor::BYTES);
-    }
-
-    #[inline]
     pub(crate) fn size(&self) -> u16 {
         self.size
     }

@@ -133,19 +133,3 @@ pub(crate) unsafe fn fill(mut to: *mut u8, byte: u8, len: usize) {
         left -= 1;
     }
 }
-
-/// Has the processor fetch the cache line; a hint that may be about any address.
-#[inline]
-pub(crate) fn prefetch(line: *const u8) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: the instruction changes nothing and never faults.
-    unsafe {
-        core::arch::asm!(
-            "prefetcht0 [{}]",
-            in(reg) line,
-            options(nostack, preserves_flags, readonly),
-        );
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = line;
-}

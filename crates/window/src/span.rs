@@ -209,14 +209,6 @@ impl Span {
         from.sub(0, self.len).ok_or(Outside)?.copy_to(self)
     }
 
-    /// Has the processor fetch the cache line at this offset, if it is in the span.
-    #[inline]
-    pub fn prefetch(&self, at: u64) {
-        if let Some(line) = self.sub(at, 0) {
-            bytes::prefetch(line.as_ptr());
-        }
-    }
-
     words! {
         u16 AtomicU16 load_u16 load_u16_acquire store_u16 store_u16_release
         u32 AtomicU32 load_u32 load_u32_acquire store_u32 store_u32_release
