@@ -7,7 +7,7 @@
 
 use super::{
     alone::{says, tail},
-    case::Case,
+    case::{Case, Special},
     names::named,
     tally::Tally,
 };
@@ -35,6 +35,9 @@ pub const PATIENCE: Duration = Duration::from_secs(240);
 
 /// For Linux.
 pub const LINUX_PATIENCE: Duration = Duration::from_secs(900);
+
+/// For what a long test alone has.
+pub const LONG_PATIENCE: Duration = Duration::from_secs(4 * 3600);
 
 /// MiB, and those of a machine with a VM of Linux.
 const MEMORY: u32 = 256;
@@ -111,21 +114,47 @@ pub fn run(cx: &Context, chosen: &[Kind], tally: &Tally) -> Result<Summary> {
     if chosen.is_empty() {
         return Ok(summary);
     }
-    prepare(cx)?;
+    prepare(cx, &[])?;
     for kind in chosen {
         summary += tally.play(cx, kind.name, || one(cx, *kind))?;
     }
     Ok(summary)
 }
 
-/// Makes Bochs, at the first call.
-pub fn prepare(cx: &Context) -> Result<()> {
-    needs::grub(cx)?;
-    recipe::make(&cx.root.join("cli/bochs/build"), &folder(cx), "Bochs")
+/// A Bochs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Made {
+    /// Debian's.
+    Packaged,
+    /// The same, with what keeps Linux from having interrupts that exit mended.
+    Mended,
 }
 
-fn folder(cx: &Context) -> PathBuf {
-    cx.root.join("build/bochs")
+impl Made {
+    fn folder(self, cx: &Context) -> PathBuf {
+        cx.root.join(match self {
+            Made::Packaged => "build/bochs",
+            Made::Mended => "build/bochs-mended",
+        })
+    }
+}
+
+/// Makes Bochs, at the first call; and the mended one, if a case has it.
+pub fn prepare(cx: &Context, cases: &[Case]) -> Result<()> {
+    needs::grub(cx)?;
+    recipe::make(&cx.root.join("cli/bochs/build"), &Made::Packaged.folder(cx), "Bochs")?;
+    if cases.iter().any(|case| made(case) == Made::Mended) {
+        let mended = Made::Mended.folder(cx);
+        recipe::make(&cx.root.join("cli/bochs/mended"), &mended, "mended Bochs")?;
+    }
+    Ok(())
+}
+
+fn made(case: &Case) -> Made {
+    match case.machine {
+        Special::BochsMended(_) => Made::Mended,
+        _ => Made::Packaged,
+    }
 }
 
 /// Bochs' machine of this case, with this hypervisor and this boot image on its CD.
@@ -138,16 +167,16 @@ pub fn booting(
 ) -> Result<Command> {
     fs::write(directory.join(CD), bootable::iso_of(hypervisor, cx, Some(image))?)?;
     let cpus = case.machine.bochs().context("the case isn't for Bochs")?;
-    command(cpus, if case.has_linux() { LINUX_MEMORY } else { MEMORY }, directory, cx)
+    let memory = if case.has_linux() { LINUX_MEMORY } else { MEMORY };
+    command(made(case), cpus, memory, directory, cx)
 }
 
 /// Bochs with the CD of this folder.
-fn command(cpus: u32, memory: u32, directory: &Path, cx: &Context) -> Result<Command> {
-    let file = |name: &str| directory.join(name);
-    fs::write(file("bochsrc"), machine(directory, cpus, memory))?;
-    fs::write(file("begin"), "c\n")?;
-    let mut command = Command::new(folder(cx).join("bochs"));
-    command.arg("-q").arg("-f").arg(file("bochsrc")).arg("-rc").arg(file("begin"));
+fn command(made: Made, cpus: u32, memory: u32, directory: &Path, cx: &Context) -> Result<Command> {
+    let file = directory.join("bochsrc");
+    fs::write(&file, machine(made, directory, cpus, memory))?;
+    let mut command = Command::new(made.folder(cx).join("bochs"));
+    command.arg("-q").arg("-f").arg(file);
     Ok(command)
 }
 
@@ -182,7 +211,7 @@ fn one(cx: &Context, kind: Kind) -> Result<String> {
             Framing::Raw
         }
     };
-    let command = command(kind.cpus, MEMORY, folder.path(), cx)?;
+    let command = command(Made::Packaged, kind.cpus, MEMORY, folder.path(), cx)?;
     let setup = Setup { command, framing, timeout: Some(PATIENCE), typed: None };
     let mut said = String::new();
     let end = kind.says.last().copied().unwrap_or_default();
@@ -227,7 +256,11 @@ fn kernel(cx: &Context, test: &str, folder: &Path) -> Result<()> {
 
 /// Its description. The serial port's bytes are what the program itself says; time is a count of
 /// instructions, and starts at the same moment in each run.
-fn machine(folder: &Path, cpus: u32, memory: u32) -> String {
+fn machine(made: Made, folder: &Path, cpus: u32, memory: u32) -> String {
+    let display = match made {
+        Made::Packaged => "term",
+        Made::Mended => "nogui",
+    };
     let path = |name: &str| folder.join(name).display().to_string();
     format!(
         "cpu: model=arrow_lake, count={cpus}, ips=50000000\n\
@@ -238,7 +271,7 @@ fn machine(folder: &Path, cpus: u32, memory: u32) -> String {
          ata0-master: type=cdrom, path=\"{}\", status=inserted\n\
          boot: cdrom\n\
          com1: enabled=1, mode=file, dev=/dev/fd/3\n\
-         display_library: term\n\
+         display_library: {display}\n\
          clock: sync=none, time0=1000000000\n\
          log: \"{}\"\n\
          panic: action=fatal\n\

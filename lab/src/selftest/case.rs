@@ -292,6 +292,8 @@ pub enum Special {
     Strange(Strange),
     /// Bochs' machine, with so many CPUs: Intel's VMX, and no IOMMU.
     Bochs(u32),
+    /// The same in the Bochs of `cli/bochs/mended`.
+    BochsMended(u32),
     /// The same with the image of [`Special::Planted`], in which an ELI guest takes its interrupts
     /// itself without a device.
     BochsPlanted(u32),
@@ -303,7 +305,9 @@ impl Special {
     /// How many CPUs Bochs' machine has, if it is that one.
     pub fn bochs(self) -> Option<u32> {
         match self {
-            Special::Bochs(cpus) | Special::BochsPlanted(cpus) => Some(cpus),
+            Special::Bochs(cpus) | Special::BochsPlanted(cpus) | Special::BochsMended(cpus) => {
+                Some(cpus)
+            }
             _ => None,
         }
     }

@@ -55,7 +55,7 @@ pub fn of(policy: Policy) -> Case {
 pub fn demo(cx: &Context) -> Result<()> {
     println!("{}\n", text::wrap(DEMO));
     println!("1 of 3: the emulator, the hypervisor and the kernel");
-    bochs::prepare(cx)?;
+    bochs::prepare(cx, &[])?;
     cx.hypervisor()?;
     run::planted_image(cx)?;
     let kernel = kernel::build(cx, |variant| variant == Variant::Multiboot)?;

@@ -233,7 +233,7 @@ pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
     }
     summary += bochs::run(cx, &bochs, &tally)?;
     if !vmx.is_empty() {
-        bochs::prepare(cx)?;
+        bochs::prepare(cx, &vmx)?;
         cx.hypervisor()?;
     }
     // Bochs is one thread, however many CPUs its machine has.

@@ -74,6 +74,7 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
     };
     let framing = if case.is_bare() { Framing::Raw } else { Framing::Frames };
     let patience = match case {
+        _ if case.machine.bochs().is_some() && case.long => bochs::LONG_PATIENCE,
         _ if case.machine.bochs().is_some() && case.has_linux() => bochs::LINUX_PATIENCE,
         _ if case.machine.bochs().is_some() => bochs::PATIENCE,
         _ if case.long => LONG_PATIENCE,

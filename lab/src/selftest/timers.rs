@@ -15,6 +15,17 @@ pub fn all() -> Vec<Case> {
 pub fn cyclictest() -> Guest {
     let options = "exitless.workload=cyclictest exitless.exits=0 exitless.warmup=200 \
         exitless.short=500 exitless.long=2000 exitless.pairs=1";
+    cyclictest_by(Policy::Direct, options)
+}
+
+/// The same where a tick exits.
+pub fn cyclictest_that_exits(policy: Policy) -> Guest {
+    let options = "exitless.workload=cyclictest exitless.warmup=200 exitless.short=500 \
+        exitless.long=2000 exitless.pairs=1";
+    cyclictest_by(policy, options)
+}
+
+fn cyclictest_by(policy: Policy, options: &'static str) -> Guest {
     Guest {
         tests: "",
         variant: Variant::Linux,
@@ -22,6 +33,6 @@ pub fn cyclictest() -> Guest {
         end: Expected::PowerOff,
         says: vec!["ledger=yes workload=cyclictest", "kind=long", "@exitless done"],
         counts: Vec::new(),
-        ..guest("hello", Policy::Direct)
+        ..guest("hello", policy)
     }
 }

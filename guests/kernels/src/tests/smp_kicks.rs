@@ -5,7 +5,7 @@
 //! came when the hypervisor had looked for it already, and before the guest was entered, would wait
 //! for an exit that doesn't come. It is lost if the receiver gets far without it, by its own count
 //! of steps since it was sent: time says nothing on a busy machine, where the sender may stand
-//! still.
+//! still. `rounds=N` on the command line says how often.
 
 use crate::{boot::Boot, console::check, cpu, idt, random::Random, smp, wait, x2apic};
 use core::arch::asm;
@@ -13,14 +13,16 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 const SEED: u64 = 0x0E81_71E5_5000_0003;
 const NMI: u8 = 2;
-/// How often one is sent.
-const ROUNDS: u64 = 2000;
+/// How often one is sent, if the command line doesn't say.
+const FEW: u64 = 2000;
 /// Steps of the receiver after which an NMI is lost: an NMI takes some hundreds, and core 0
 /// announces again after half a second what nobody has seen.
 const FAR: u64 = 30_000_000;
 /// After so many the rest tells nothing new.
 const ENOUGH: u64 = 3;
 
+/// How often one is sent.
+static ROUNDS: AtomicU64 = AtomicU64::new(FEW);
 /// The round that the receiver is in.
 static ROUND: AtomicU64 = AtomicU64::new(0);
 /// The last round whose NMI is sent.
@@ -43,7 +45,7 @@ fn receive(_: usize) {
     let mut random = Random::new(SEED);
     let before = came();
     cpu::disable_interrupts();
-    for round in 1..=ROUNDS {
+    for round in 1..=ROUNDS.load(SeqCst) {
         ROUND.store(round, SeqCst);
         for _ in 0..random.number() % 48 {
             cpu::cpuid(0);
@@ -66,13 +68,16 @@ pub fn kicks(test: &str, boot: &Boot) {
     if super::cpus(test, boot).is_none() {
         return;
     }
-    check!(test, true, "seed {SEED:#x}");
+    let rounds = boot.option("rounds").map_or(Some(FEW), |n| n.parse().ok());
+    check!(test, rounds.is_some(), "seed {SEED:#x}, {rounds:?} rounds");
+    let rounds = rounds.unwrap_or(FEW);
+    ROUNDS.store(rounds, SeqCst);
     idt::on(NMI, |_| {});
     let before = came();
     let mut random = Random::new(SEED ^ 1);
     let mut sent = 0;
     let good = smp::others(2, receive, || {
-        for round in 1..=ROUNDS {
+        for round in 1..=rounds {
             if !wait::patiently(|| ROUND.load(SeqCst) == round) || LOST.load(SeqCst) >= ENOUGH {
                 break;
             }
@@ -87,5 +92,5 @@ pub fn kicks(test: &str, boot: &Boot) {
     });
     let (lost, n) = (LOST.load(SeqCst), came() - before);
     check!(test, good && lost == 0, "{lost} of {sent} weren't seen in time");
-    check!(test, n == ROUNDS, "{n} of {ROUNDS} came");
+    check!(test, n == rounds, "{n} of {rounds} came");
 }
