@@ -37,8 +37,10 @@ const REMOTE_IRR: u64 = 1 << 14;
 const LEVEL: u64 = 1 << 15;
 const MASKED: u64 = 1 << 16;
 /// What a write can change: vector, delivery and destination mode, polarity,
-/// trigger mode, mask, destination; not Delivery Status and Remote IRR.
-const WRITABLE: u64 = 0xFF << 56 | 0x1_AFFF;
+/// trigger mode, mask, destination; not Delivery Status and Remote IRR. Below the destination
+/// there are eight more bits, as in chipsets whose messages an IOMMU remaps: of that format's (bit
+/// 48), and of its index.
+const WRITABLE: u64 = 0xFFFF << 48 | 0x1_AFFF;
 
 /// One IOAPIC.
 #[derive(Clone, Debug)]

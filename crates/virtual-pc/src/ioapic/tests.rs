@@ -33,6 +33,20 @@ fn linux_sees_24_pins_version_0x20_all_masked() {
     assert_eq!(io.read(WINDOW), 0x0F00_0000);
 }
 
+/// VT-d 5.0, 5.1.5.1: the format in bit 48, the index in 63:49 and 11.
+#[test]
+fn an_entry_that_is_remapped_keeps_all_of_its_index() {
+    let mut io = Ioapic::new();
+    let entry = 0x7ABC << 49 | 1 << 48 | 1 << 11 | 4;
+    program(&mut io, 4, entry);
+    assert_eq!(read_back(&mut io, 4), entry);
+    let read: Read<'_> = &|found| {
+        assert_eq!(found, entry);
+        Message::from_redirection(0x31)
+    };
+    assert_eq!(io.raise(read, 4).map(|sent| sent.vector), Some(0x31));
+}
+
 #[test]
 fn an_edge_sends_once_and_a_masked_one_is_lost() {
     let mut io = Ioapic::new();

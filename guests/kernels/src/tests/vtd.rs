@@ -18,6 +18,7 @@ const PAIRS: u64 = 1000;
 const DOMAIN: u16 = 3;
 const VECTOR: u8 = 0x51;
 const OTHER_VECTOR: u8 = 0x62;
+const LINE_VECTOR: u8 = 0x73;
 
 /// The unit, started; or a failed check.
 pub fn started(test: &str, boot: &Boot) -> Option<Unit> {
@@ -152,6 +153,54 @@ pub fn exits(test: &str, boot: &Boot) {
     check!(test, unit.translate(false), "it translates no more");
 }
 
+/// The console's line goes through the IOAPIC by an entry, too, and by its own source alone.
+fn line(test: &str, unit: &Unit) {
+    const IOAPIC: u64 = 0xFEC0_0000;
+    /// Its id as a source, by the DMAR.
+    const SOURCE: u16 = 0xFFF8;
+    const UART_ENABLE: u16 = 0x3F9;
+    const UART_CONTROL: u16 = 0x3FC;
+    /// A PC's line goes through this.
+    const OUT2: u8 = 1 << 3;
+    const PIN: u32 = 4;
+    const INDEX: u64 = 0xC3;
+    let program = |low: u32, high: u32| {
+        for (register, word) in [(0x11 + 2 * PIN, high), (0x10 + 2 * PIN, low)] {
+            cpu::mmio_write(IOAPIC, register);
+            cpu::mmio_write(IOAPIC + 0x10, word);
+        }
+    };
+    // The transmitter is empty, which is an interrupt when it is allowed.
+    let arrives = |vector: u8| {
+        let before = idt::total(vector);
+        cpu::outb(UART_ENABLE, 0);
+        cpu::outb(UART_ENABLE, 2);
+        let came = wait::until(|| idt::total(vector) > before);
+        cpu::outb(UART_ENABLE, 0);
+        came
+    };
+    let blocked = || {
+        let before = idt::total(LINE_VECTOR);
+        cpu::outb(UART_ENABLE, 2);
+        wait::settle();
+        cpu::outb(UART_ENABLE, 0);
+        idt::total(LINE_VECTOR) == before
+    };
+    cpu::outb(UART_CONTROL, OUT2);
+    let entry = u64::from(LINE_VECTOR) << 16 | 1;
+    unit.set_entry(INDEX, entry, SOURCE);
+    // In the place of the vector Linux has the pin.
+    program(PIN, (INDEX as u32) << 17 | 1 << 16);
+    let arrived = unit.ask(&[INTERRUPTS]) && arrives(LINE_VECTOR);
+    check!(test, arrived, "the console's line, by an entry: it arrives");
+    unit.set_entry(INDEX, entry, SOURCE - 8);
+    check!(test, unit.ask(&[INTERRUPTS]) && blocked(), "of another source: blocked");
+    program(LINE_VECTOR.into(), 0);
+    check!(test, blocked(), "in compatibility format: blocked");
+    program(1 << 16, 0);
+    cpu::outb(UART_CONTROL, 0);
+}
+
 /// Interrupts go by the guest's entries, and by nothing else; on their way there is no exit.
 pub fn interrupts(test: &str, boot: &Boot) {
     let (Some(edu), Some(unit)) = (edu(test), started(test, boot)) else { return };
@@ -211,6 +260,7 @@ pub fn interrupts(test: &str, boot: &Boot) {
         }
     }
     edu.silence();
+    line(test, &unit);
     let off = unit.remap(false) && unit.translate(false);
     check!(test, off, "it remaps and translates no more");
     edu.aim(VECTOR);
