@@ -16,6 +16,9 @@ pub struct DmaTable {
     words: Cell<u64>,
 }
 
+/// Words of a frame, which is zeroed when it is taken.
+const WORDS: u64 = 512;
+
 /// Any memory, and how many of its words were read and written.
 struct Any<'a>(&'a mut dyn Memory, &'a Cell<u64>);
 
@@ -31,7 +34,9 @@ impl Memory for Any<'_> {
     }
 
     fn allocate(&mut self) -> Option<u64> {
-        self.0.allocate()
+        let frame = self.0.allocate()?;
+        self.1.set(self.1.get() + WORDS);
+        Some(frame)
     }
 
     fn free(&mut self, frame: u64) {
@@ -74,9 +79,14 @@ impl DmaTable {
         self.table.map(&mut Any(mem, &self.words), at, pa, len, access)
     }
 
-    /// As [`Table::unmap`].
-    pub fn unmap(&mut self, mem: &mut dyn Memory, at: u64, len: u64) -> Result<Flush, Error> {
-        self.table.unmap(&mut Any(mem, &self.words), at, len)
+    /// As [`Table::vacate`].
+    pub fn vacate(&mut self, mem: &mut dyn Memory, at: u64, len: u64) -> Result<Flush, Error> {
+        self.table.vacate(&mut Any(mem, &self.words), at, len)
+    }
+
+    /// As [`Table::prune`].
+    pub fn prune(&mut self, mem: &mut dyn Memory, at: u64, len: u64) -> Result<Flush, Error> {
+        self.table.prune(&mut Any(mem, &self.words), at, len)
     }
 
     /// Where a range leads and how, if all of it is mapped to one run.

@@ -31,6 +31,11 @@ impl Flush {
         self.span = Some((low.min(first), high.max(last)));
     }
 
+    /// Is an address from `first` to `last` in it?
+    pub(crate) fn reaches(&self, first: u64, last: u64) -> bool {
+        self.span.is_some_and(|(low, high)| low <= last && first <= high)
+    }
+
     /// Adds a table frame that nothing points to any more.
     pub(crate) fn retire<M: Memory>(&mut self, mem: &mut M, frame: u64) {
         self.retired.push(mem, frame);

@@ -3,13 +3,15 @@
 //! Guarantees:
 //! - A call that fails has changed nothing: all frames a change needs are allocated before its
 //!   first write.
-//! - No table but the root is ever empty, so a table uses no more frames than its mappings need.
+//! - No table but the root is ever empty, so a table uses no more frames than its mappings need:
+//!   unless [`Table::vacate`] leaves some, until [`Table::prune`].
 //! - Hardware that walks the table during a call sees each page as it was or as it will be: a table
 //!   is complete before the one write that links it.
 //!
 //! Does not guarantee coalescing: pages that were split stay split until they are unmapped.
 
 pub mod audit;
+mod removal;
 
 use crate::flush::Flush;
 use crate::format::{Access, Entry, Format};
@@ -128,8 +130,8 @@ impl<F: Format> Table<F> {
 
     /// Maps `len` bytes at `va` to the memory at `pa`, with the largest pages that fit.
     ///
-    /// Refuses what is misaligned, out of range, or overlaps a mapping. Takes time in proportion to
-    /// the number of pages.
+    /// Refuses what is misaligned, out of range, or overlaps a mapping, or, for a large page, a
+    /// table that [`Table::vacate`] left. Takes time in proportion to the number of pages.
     pub fn map<M: Memory>(
         &mut self,
         mem: &mut M,
@@ -143,6 +145,8 @@ impl<F: Format> Table<F> {
 
         let mut needed = 0;
         let mut previous: Option<u64> = None;
+        // Of a single page, where it goes.
+        let mut only = None;
         for page in self.pages(range, pa) {
             let slot = self.find(mem, page.input, page.level);
             if slot.entry != Entry::Empty {
@@ -152,30 +156,17 @@ impl<F: Format> Table<F> {
             needed += (page.level + 1..=slot.level)
                 .filter(|&l| previous.is_none_or(|p| p >> shift(l) != page.input >> shift(l)))
                 .count() as u64;
+            only = previous.is_none().then_some(slot);
             previous = Some(page.input);
         }
 
         let mut spare = Frames::reserve(mem, needed, F::PHYSICAL_BITS)?;
         for page in self.pages(range, pa) {
-            let slot = self.find(mem, page.input, page.level);
+            let slot = only.take().unwrap_or_else(|| self.find(mem, page.input, page.level));
             self.place(mem, &mut spare, &slot, page, access)?;
         }
         self.frames += needed;
         Ok(())
-    }
-
-    /// Unmaps what is mapped in the `len` bytes at `va`; holes are fine.
-    ///
-    /// Large pages that stick out are split, which can need up to two frames at either end. Table
-    /// frames that become empty are freed by [`Flush::done`].
-    pub fn unmap<M: Memory>(&mut self, mem: &mut M, va: u64, len: u64) -> Result<Flush, Error> {
-        let range = self.range(va, len)?;
-        let needed = self.splits(mem, range);
-        let mut spare = Frames::reserve(mem, needed, F::PHYSICAL_BITS)?;
-        let mut flush = Flush::default();
-        self.clear(mem, (self.root, self.format.levels(), 0), range, &mut spare, &mut flush)?;
-        self.frames = self.frames + needed - flush.retired();
-        Ok(flush)
     }
 
     /// Maps the 4 KiB page at `va` to `pa`, whatever was there, and says what that was.
@@ -351,72 +342,5 @@ impl<F: Format> Table<F> {
                 self.format.leaf(level, pa + index * size(level), access),
             );
         }
-    }
-
-    /// How many pages must be split so that none sticks out of `range`.
-    fn splits<M: Memory>(&self, mem: &M, range: Range) -> u64 {
-        let (start, end) = (range.start, range.last + 1);
-        let within = |edge: u64, level: u32| edge & (size(level) - 1) != 0;
-        // The levels at which `edge` lies inside a page, or inside a part of one yet to be split.
-        let cuts = |edge: u64| {
-            let slot = self.find(mem, edge, 1);
-            let top = if matches!(slot.entry, Entry::Leaf { .. }) { slot.level } else { 1 };
-            (2..=top).filter(move |&l| within(edge, l))
-        };
-        let shared = |l: u32| within(start, l) && start >> shift(l) == end >> shift(l);
-        (cuts(start).count() + cuts(end).filter(|&l| !shared(l)).count()) as u64
-    }
-
-    /// Removes what `range` covers from the `table` (frame, level, first address).
-    fn clear<M: Memory>(
-        &self,
-        mem: &mut M,
-        table: (u64, u32, u64),
-        range: Range,
-        spare: &mut Frames,
-        flush: &mut Flush,
-    ) -> Result<(), Error> {
-        let (frame, level, base) = table;
-        let low = range.start.max(base) - base;
-        let high = range.last.min(base + (size(level) << 9) - 1) - base;
-        for index in low >> shift(level)..=high >> shift(level) {
-            let first = base + index * size(level);
-            let last = first + (size(level) - 1);
-            let covered = range.start <= first && last <= range.last;
-            let address = frame | index << 3;
-            match self.format.decode(level, mem.read(address)) {
-                Entry::Leaf { .. } if covered => {
-                    mem.write(address, 0);
-                    self.touch(flush, first, level);
-                }
-                Entry::Leaf { pa, access } if level > 1 => {
-                    let next = self.take(mem, spare)?;
-                    self.fill(mem, next, level - 1, pa, access);
-                    self.clear(mem, (next, level - 1, first), range, spare, flush)?;
-                    mem.write(address, self.format.table(level, next));
-                    self.touch(flush, first, level);
-                }
-                Entry::Table(next) if level > 1 => {
-                    self.clear(mem, (next, level - 1, first), range, spare, flush)?;
-                    if self.is_empty(mem, next, level - 1) {
-                        mem.write(address, 0);
-                        flush.retire(mem, next);
-                    }
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn is_empty<M: Memory>(&self, mem: &M, frame: u64, level: u32) -> bool {
-        (0..512)
-            .all(|index| self.format.decode(level, mem.read(frame | index << 3)) == Entry::Empty)
-    }
-
-    /// Adds the page at `level` that holds `input` to what must be invalidated.
-    fn touch(&self, flush: &mut Flush, input: u64, level: u32) {
-        let first = input & !(size(level) - 1);
-        flush.touch(self.va(first), self.va(first | (size(level) - 1)));
     }
 }

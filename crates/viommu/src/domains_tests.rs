@@ -169,3 +169,82 @@ fn endpoints_are_led_to_roots_by_their_ids() {
     assert_eq!((shape.last, shape.pages, shape.large), ((1 << 39) - 1, 3 * 512, true));
     assert_eq!((shape.reserved, shape.endpoints.len()), (&[MESSAGES][..], MAX_ENDPOINTS));
 }
+
+const LARGE: u64 = 2 << 20;
+
+/// Tables stay where a guest was, and it misses none of them elsewhere, in another domain neither.
+#[test]
+fn a_guest_that_was_in_many_places_is_refused_nothing() {
+    let format = Dma::Vtd(VtdSecondLevel::ThreeLevels);
+    let (mut domains, mut memory) = domains(format, PageSize::Size2M, 8);
+    let mut units = Units::default();
+    let mut acting = Acting { domains: &mut domains, memory: &mut memory, hardware: &mut units };
+    for n in 0..100 {
+        let (place, at) = (n as usize % 2, n * LARGE);
+        assert_eq!(acting.map(place, at, HOST, PAGE, BOTH), Ok(()), "{n}");
+        assert_eq!(acting.unmap(place, at, PAGE), Ok(()), "{n}");
+    }
+    // In the way of a large page there is a table; and none is left for what stays of that page.
+    assert_eq!(acting.map(0, 98 * LARGE, HOST, LARGE, BOTH), Ok(()));
+    for n in 0.. {
+        let done = acting.map(1, n * LARGE, HOST, PAGE, BOTH);
+        assert_eq!(done, Ok(()));
+        assert_eq!(acting.unmap(1, n * LARGE, PAGE), Ok(()));
+        let all = acting.memory.allocate();
+        match all {
+            Some(frame) => acting.memory.free(frame),
+            None => break,
+        }
+    }
+    assert_eq!(acting.unmap(0, 98 * LARGE, PAGE), Ok(()));
+    assert_eq!(acting.run(0, 98 * LARGE + PAGE, LARGE - PAGE), Some((HOST + PAGE, BOTH)));
+}
+
+/// What is refused for want of frames looks through the tables once, until something is unmapped.
+#[test]
+fn a_look_for_empty_tables_is_paid_by_an_unmapping() {
+    let format = Dma::Vtd(VtdSecondLevel::ThreeLevels);
+    let (mut domains, mut memory) = domains(format, PageSize::Size2M, 24);
+    let mut units = Units::default();
+    let mut refused = |page: u64| {
+        let mut acting =
+            Acting { domains: &mut domains, memory: &mut memory, hardware: &mut units };
+        let done = acting.map(0, page * LARGE, HOST, PAGE, BOTH);
+        (done.is_err(), acting.domains.take_words())
+    };
+    // Two roots, a table of the second level.
+    for n in 0..21 {
+        assert!(!refused(n).0);
+    }
+    assert!(refused(21).1 < 100, "nothing was unmapped yet");
+    let mut acting = Acting { domains: &mut domains, memory: &mut memory, hardware: &mut units };
+    acting.map(0, PAGE, HOST, PAGE, BOTH).unwrap();
+    acting.unmap(0, PAGE, PAGE).unwrap();
+    acting.domains.take_words();
+    let mut refused = |page: u64| {
+        let mut acting =
+            Acting { domains: &mut domains, memory: &mut memory, hardware: &mut units };
+        let done = acting.map(0, page * LARGE, HOST, PAGE, BOTH);
+        (done, acting.domains.take_words())
+    };
+    let (done, words) = refused(21);
+    assert!(done == Err(Refused::Full) && words > 2 * 512, "{done:?}, {words} words");
+    let (done, words) = refused(21);
+    assert!(done == Err(Refused::Full) && words < 100, "{done:?}, {words} words");
+}
+
+/// A unit may still go to an empty table that was taken out while it wasn't told.
+#[test]
+fn empty_tables_that_a_unit_may_still_walk_are_given_up() {
+    let format = Dma::Vtd(VtdSecondLevel::ThreeLevels);
+    let (mut domains, mut memory) = domains(format, PageSize::Size2M, 4);
+    let mut units = Units::default();
+    let mut acting = Acting { domains: &mut domains, memory: &mut memory, hardware: &mut units };
+    acting.map(0, 0, HOST, PAGE, BOTH).unwrap();
+    acting.unmap(0, 0, PAGE).unwrap();
+    let mut failing = Units { fails: true, ..Units::default() };
+    acting.hardware = &mut failing;
+    assert_eq!(acting.map(0, LARGE, HOST, PAGE, BOTH), Err(Refused::Failed));
+    assert_eq!(failing.flushed, [(7, (0, PAGE), false)]);
+    assert_eq!((memory.used.len(), memory.free.len()), (4, 0));
+}

@@ -1,6 +1,7 @@
 //! Tests: the table against a model and under failures, and the walk against the table.
 
 mod audit;
+mod kept;
 mod memory;
 mod model;
 mod table;
