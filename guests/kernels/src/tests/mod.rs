@@ -49,6 +49,7 @@ mod ticks;
 mod timer;
 mod unassigned;
 mod viommu;
+mod viommu_cost;
 mod viommu_hostile;
 mod viommu_restart;
 mod virtio;
@@ -207,11 +208,13 @@ pub const ALL: &[(&str, Test)] = &[
     ("viommu-nvme", viommu::controller),
     ("viommu-optimistic", viommu::optimistic),
     ("viommu-exits", viommu::exits),
+    ("viommu-cost", viommu_cost::virtio),
     ("viommu-hostile", viommu_hostile::hostile),
     ("viommu-restart", viommu_restart::restart),
     ("vtd", vtd::translated),
     ("vtd-nvme", vtd::controller),
     ("vtd-exits", vtd::exits),
+    ("vtd-cost", viommu_cost::vtd),
     ("vtd-interrupts", vtd::interrupts),
     ("vtd-hostile", vtd_hostile::hostile),
     ("vtd-restart", viommu_restart::restart_behind_vtd),
