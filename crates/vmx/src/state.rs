@@ -120,8 +120,7 @@ impl<A: Area> Vcpu<A> {
     /// The end of an instruction, as the CPU would have it: the guest goes on at `next`, unless
     /// what the instruction did raises an event first.
     pub fn advance(&mut self, next: u64) {
-        let long = self.code_mode() == Mode::Bits64;
-        self.area.write(field::GUEST_RIP, if long { next } else { next & 0xFFFF_FFFF });
+        self.go_on_at(next);
         let blocking = self.area.read(field::GUEST_INTERRUPTIBILITY);
         if blocking & SHADOW != 0 {
             self.area.write(field::GUEST_INTERRUPTIBILITY, blocking & !SHADOW);
@@ -130,6 +129,12 @@ impl<A: Area> Vcpu<A> {
         if flags & (RFLAGS_RF | RFLAGS_TF) != 0 {
             self.end_traced(flags);
         }
+    }
+
+    /// The guest goes on there, by as many bits as its code's addresses have.
+    fn go_on_at(&mut self, next: u64) {
+        let long = self.code_mode() == Mode::Bits64;
+        self.area.write(field::GUEST_RIP, if long { next } else { next & 0xFFFF_FFFF });
     }
 
     /// The rest of it, where the guest is debugged.
@@ -155,7 +160,7 @@ impl<A: Area> Vcpu<A> {
         self.area.write(field::GUEST_INTERRUPTIBILITY, blocking & !SHADOW);
         if Delivered::exited(&self.area).is_some_and(|event| event.kind == Kind::Privileged) {
             // INT1's trap is behind it, and DR6 isn't for it.
-            self.area.write(field::GUEST_RIP, self.next_rip());
+            self.go_on_at(self.next_rip());
             return before;
         }
         let control = self.area.read(field::GUEST_DR7);

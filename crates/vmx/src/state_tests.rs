@@ -82,6 +82,20 @@ fn a_debug_exception_in_a_shadow_can_be_raised() {
     }
 }
 
+/// A user's INT1 in the last byte of 4 GiB, by code of 32 bits: behind it addresses begin anew.
+#[test]
+fn int1_at_the_end_of_32_bits_can_be_raised() {
+    for (start, next) in [(FLAT, 0), (LONG, 1 << 32)] {
+        let mut v = vcpu(start, false);
+        v.area.write(field::GUEST_RIP, 0xFFFF_FFFF);
+        debug(&mut v, true, 0, false);
+        v.take_debug_status(0xFFFF_0FF0);
+        v.inject(Event::exception(1, None));
+        assert_eq!(check(&v.area, &v.capabilities), Ok(()));
+        assert_eq!(v.area.read(field::GUEST_RIP), next);
+    }
+}
+
 /// What isn't offered is #GP; MCE is as the guest wrote it, and as the host wants it.
 #[test]
 fn cr4_has_what_is_offered_and_machine_checks() {
