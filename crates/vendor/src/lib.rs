@@ -135,7 +135,7 @@ pub trait VirtualCpu: decode::Registers + Sized {
     /// Could the guest take an NMI, or is it still handling one? Asked by who wants to inject one:
     /// if the answer is no, [`Exit::NmiDone`] follows when it is yes.
     fn nmi_possible(&mut self) -> bool;
-    /// Is an event to be injected at the next entry already?
+    /// Is an event to be injected at the next entry already, or a trap of the guest's delivered?
     fn injects(&self) -> bool;
 
     /// The guest's task priority.

@@ -170,6 +170,27 @@ fn an_exception_goes_before_an_offer() {
     assert_eq!(raised(&v), Some(13), "which an abort leaves");
 }
 
+/// A step over CPUID, or a breakpoint on what MOV SS read: the CPU forgets it for what is raised.
+#[test]
+fn a_trap_that_is_held_back_goes_before_an_offer() {
+    for (held, first) in [(1 << 14, true), (1 << 12 | 1, true), (1, false), (0, false)] {
+        let mut v = vcpu(LONG, false);
+        v.area.write(field::GUEST_RFLAGS, 0x202);
+        v.area.write(field::GUEST_PENDING_DEBUG, held);
+        v.offer(Some(0x51));
+        assert_eq!(v.injects(), first, "so an NMI waits, too, and who steps over HLT doesn't sleep");
+        run(&mut v);
+        assert_eq!((v.offer_accepted(), window(&v)), (!first, first), "{held:#x}");
+        v.area.write(field::GUEST_PENDING_DEBUG, 0);
+        run(&mut v);
+        assert!(v.offer_accepted());
+    }
+    let mut v = vcpu(LONG, false);
+    v.area.write(field::GUEST_RFLAGS, 0x302);
+    v.advance(0x10_0002);
+    assert!(v.injects());
+}
+
 #[test]
 fn real_mode_has_no_error_codes() {
     let mut v = vcpu(LONG, false);

@@ -15,6 +15,8 @@ use delivery::{Event, EventKind, VectorSet, class};
 const RF: u64 = 1 << 16;
 /// #DB, which has had its RF, #BP, #OF, #DF and #MC.
 const TRAPS_AND_ABORTS: VectorSet = VectorSet::of(&[1, 3, 4, 8, 18]);
+/// Of the pending debug exceptions: a breakpoint that is enabled was met, a single step.
+const TRAPS: u64 = 1 << 12 | 1 << 14;
 
 impl<A: Area> Vcpu<A> {
     /// Raises an event at the next entry.
@@ -42,9 +44,11 @@ impl<A: Area> Vcpu<A> {
         Delivered::new(event, length).raise(&mut self.area);
     }
 
-    /// Is one to be raised already?
+    /// Is one to be raised already? Or is a trap held back, which the entry delivers: the CPU
+    /// forgets it for an interrupt or an NMI that is raised (SDM vol. 3, 27.7.3).
     pub fn injects(&self) -> bool {
         Delivered::pending(&self.area).is_some()
+            || self.area.read(field::GUEST_PENDING_DEBUG) & TRAPS != 0
     }
 
     /// Could the guest take an NMI? If not, an exit follows when it can.
