@@ -16,6 +16,7 @@ pub const CR0_PG: u64 = 1 << 31;
 /// ignored.
 const DEFINED: u64 = 0xE005_003F;
 const PAE: u64 = 1 << 5;
+const PCIDE: u64 = 1 << 17;
 /// PE, MP, EM, TS: what LMSW writes.
 const MACHINE_STATUS: u64 = 0xF;
 
@@ -40,7 +41,7 @@ pub const fn write_cr0(state: State, value: u64) -> Option<u64> {
         || paging && value & PE == 0
         || value & NW != 0 && value & CD == 0
         || begins && long && (state.cr4 & PAE == 0 || state.long_code)
-        || !paging && state.efer & EFER_LMA != 0 && state.long_code;
+        || !paging && (state.cr4 & PCIDE != 0 || state.efer & EFER_LMA != 0 && state.long_code);
     if refused { None } else { Some(value & DEFINED | ET) }
 }
 
@@ -72,6 +73,9 @@ mod tests {
         assert_eq!(write_cr0(State { long_code: true, ..protected }, on), None, "in 64-bit code");
         assert_eq!(write_cr0(LONG, PE), None, "paging off in 64-bit code");
         assert_eq!(write_cr0(State { long_code: false, ..LONG }, PE), Some(PE | ET));
+        let numbered = State { cr4: PAE | PCIDE, long_code: false, ..LONG };
+        assert_eq!(write_cr0(numbered, PE), None, "PCIDs are long mode's");
+        assert_eq!(write_cr0(numbered, on), Some(on));
         assert_eq!(write_cr0(REAL, PE), Some(PE | ET));
         assert_eq!(write_cr0(REAL, CR0_PG), None, "paging without protection");
         // Paging of 32 bits needs no PAE.
