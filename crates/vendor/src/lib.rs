@@ -171,8 +171,9 @@ pub trait VirtualCpu: decode::Registers + Sized {
     fn code_mode(&self) -> decode::Mode;
     /// CR4.
     fn cr4(&self) -> u64;
-    /// Sets CR0, which may begin or end long mode; only what the caller found possible. False: it
-    /// begins PAE paging, and the CPU would refuse it for what stands in memory at CR3.
+    /// Sets CR0, which may begin or end long mode; only what the caller found possible. False: the
+    /// CPU would refuse it, for a segment in which long mode doesn't begin, or for what stands in
+    /// memory at CR3 where it begins PAE paging.
     fn set_cr0(&mut self, value: u64, memory: &dyn GuestPages) -> bool;
     /// After [`Quirk::DebugControl`]: lets the guest write DR4 to DR7 until the next exit.
     fn let_debug_control(&mut self);

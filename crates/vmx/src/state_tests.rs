@@ -29,6 +29,28 @@ fn paging_begins_and_ends_long_mode() {
     assert_eq!(v.area.read(field::GUEST_PDPTE3), 0x2001);
 }
 
+/// What the CPU refuses at MOV to CR0 it would refuse at the entry, and the VM would end.
+#[test]
+fn long_mode_doesnt_begin_everywhere() {
+    let none = |_| unreachable!("no PAE paging");
+    for (segment, rights) in [(Segment::Cs, 0xA09B), (Segment::Cs, 0xE09B), (Segment::Tr, 0x83)] {
+        let mut v = vcpu(FLAT, false);
+        v.area.write(field::GUEST_CR4, 0x2060);
+        v.set_efer(0x100);
+        let usual = v.area.read(segment.rights());
+        v.area.write(segment.rights(), rights);
+        assert!(!v.set_cr0(0x8000_0011, none), "{segment:?} {rights:#x}");
+        assert_eq!((v.paging().cr0, v.long_mode()), (0x11, false));
+        check(&v.area, &v.capabilities).unwrap();
+        v.area.write(segment.rights(), usual);
+        assert!(v.set_cr0(0x8000_0011, none));
+        check(&v.area, &v.capabilities).unwrap();
+    }
+    // It goes on where it runs, whatever the code is.
+    let mut v = vcpu(LONG, false);
+    assert!(v.set_cr0(0x8001_0011, none) && v.long_mode());
+}
+
 #[test]
 fn an_instruction_ends_its_shadow_and_steps() {
     let mut v = vcpu(LONG, false);

@@ -317,8 +317,7 @@ impl VirtualCpu for SvmCpu {
 
     fn set_cr0(&mut self, value: u64, _memory: &dyn GuestPages) -> bool {
         // The CPU reads the pointers of PAE paging when it needs them.
-        self.vcpu.set_cr0(value);
-        true
+        self.vcpu.set_cr0(value)
     }
 
     fn let_debug_control(&mut self) {
