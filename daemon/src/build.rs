@@ -128,14 +128,15 @@ pub fn device(
 
 /// A device of this kind that nobody has used.
 pub fn named(entry: &Entry, kind: Kind) -> Device {
-    let front_ends = match entry {
-        Entry::Disk(disk) => disk.front_ends,
-        Entry::Network(_) => 1,
+    let (front_ends, coalesces) = match entry {
+        Entry::Disk(disk) => (disk.front_ends, disk.coalesce),
+        Entry::Network(_) => (1, true),
     };
     Device {
         name: entry.name().to_owned(),
         kind,
         limits: entry.limits(),
+        coalesces,
         front_ends,
         connected: 0,
         connections: 0,

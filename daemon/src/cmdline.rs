@@ -43,6 +43,7 @@ The file says, one table for each device:
   # pinned = true           # a file: guests' memory is locked; none has a balloon or virtio-mem
   # raw = true              # a file that looks like a qcow2 or other image is served as it is
   packed = false            # true: packed rings are offered, too
+  # coalesce = false        # the guest is told of every completion at once
   weight = 100              # its part of the thread under load
   # limit = { iops = 20000, rate = \"100M/s\", burst = \"100ms\" }
 
@@ -194,6 +195,9 @@ pub struct DiskArguments {
     /// Offer packed rings, too.
     #[arg(long)]
     packed: bool,
+    /// Tell the guest of every completion at once, however many requests are under way.
+    #[arg(long)]
+    no_coalesce: bool,
     /// A socket for `exitless io list`, `top` and `upgrade`.
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
@@ -340,6 +344,7 @@ impl DiskArguments {
             queues: self.queues,
             read_only: self.read_only,
             packed: self.packed,
+            coalesce: !self.no_coalesce,
             serial: "disk".into(),
             front_ends: self.front_ends.into(),
             limits: Limits::default(),

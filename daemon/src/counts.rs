@@ -10,6 +10,8 @@ pub const FIRST_CLASS: u32 = 8;
 pub struct Counts {
     /// Chains that were completed.
     pub completed: u64,
+    /// Chains that were in flight, as vIC counts them, at each of them: what a completion leaves.
+    pub left: u64,
     /// Bytes that were asked for, or of frames.
     pub bytes: u64,
     /// Of them, requests that were answered with an I/O error.
@@ -88,6 +90,7 @@ impl Counts {
     /// Those of another ring, too.
     pub fn add(&mut self, other: &Counts) {
         self.completed += other.completed;
+        self.left = self.left.saturating_add(other.left);
         self.bytes += other.bytes;
         self.errors += other.errors;
         self.dropped += other.dropped;

@@ -1,5 +1,6 @@
 //! A device: what it is, and what a front end may read of it.
 
+use crate::clock::HERTZ;
 use crate::config::Limits;
 use crate::counts::Counts;
 use crate::disk::Disk;
@@ -24,6 +25,8 @@ pub struct Device {
     pub name: String,
     pub kind: Kind,
     pub limits: Limits,
+    /// vIC decides which completions drivers are told of at once; else they are of all.
+    pub coalesces: bool,
     /// Front ends at a time.
     pub front_ends: usize,
     /// Of them, those that are connected.
@@ -65,6 +68,15 @@ impl Device {
     /// Is something under way in its back end of a ring that is gone?
     pub fn is_hung(&self) -> bool {
         matches!(&self.kind, Kind::Disk(disk) if disk.abandoned > 0)
+    }
+
+    /// How its completions are told of.
+    pub fn coalescing(&self) -> coalesce::Settings {
+        if self.coalesces {
+            coalesce::Settings::paper(HERTZ)
+        } else {
+            coalesce::Settings::all_told(HERTZ)
+        }
     }
 
     /// What of vhost-user is offered. Front ends of networks have their configuration space and no

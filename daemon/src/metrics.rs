@@ -93,6 +93,8 @@ pub fn text(report: &Report) -> String {
         one(name, "counter", help, lines.collect());
     };
     each("completed_total", "Requests or frames that were completed.", |counts| counts.completed);
+    let help = "Requests or frames in flight that each one left when it was completed, all told.";
+    each("left_in_flight_total", help, |counts| counts.left);
     each("bytes_total", "Bytes of requests or frames.", |counts| counts.bytes);
     each("errors_total", "Requests answered with an I/O error.", |counts| counts.errors);
     each("limited_total", "Times that a device's limit held it back.", |counts| counts.limited);
@@ -193,6 +195,7 @@ mod tests {
     fn counters_include_rings_that_are_gone() {
         let numbers = |completed| Numbers {
             completed,
+            left: 30,
             held: 250_000_000,
             errors: 1,
             limited: 4,
@@ -215,6 +218,7 @@ mod tests {
         for line in [
             "exitless_io_thread_seconds_total{state=\"busy\"} 1.5",
             "exitless_io_completed_total{device=\"a\"} 7",
+            "exitless_io_left_in_flight_total{device=\"a\"} 60",
             "exitless_io_errors_total{device=\"a\"} 2",
             "exitless_io_limited_total{device=\"a\"} 8",
             "exitless_io_connections_ended_total{device=\"a\"} 9",

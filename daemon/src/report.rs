@@ -109,6 +109,8 @@ pub struct Ring {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Numbers {
     pub completed: u64,
+    #[serde(default)]
+    pub left: u64,
     pub bytes: u64,
     #[serde(default)]
     pub errors: u64,
@@ -135,6 +137,7 @@ impl From<&Counts> for Numbers {
     fn from(counts: &Counts) -> Numbers {
         Numbers {
             completed: counts.completed,
+            left: counts.left,
             bytes: counts.bytes,
             errors: counts.errors,
             dropped: counts.dropped,
@@ -157,6 +160,7 @@ impl Numbers {
     pub fn counts(&self) -> Counts {
         let mut counts = Counts {
             completed: self.completed,
+            left: self.left,
             bytes: self.bytes,
             errors: self.errors,
             dropped: self.dropped,

@@ -220,6 +220,8 @@ impl Ring {
         now: u64,
     ) -> bool {
         self.counts.completed += u64::from(completed);
+        self.counts.left =
+            self.counts.left.saturating_add(u64::from(completed) * u64::from(in_flight));
         let (tell, withheld) = self.coalescer.completed_together(completed, now, in_flight);
         self.counts.withheld += u64::from(withheld);
         let is_wanted = match &mut self.work {

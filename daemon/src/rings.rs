@@ -286,7 +286,7 @@ impl Rings {
         accepted: u64,
     ) -> Result<()> {
         let now = self.look_at_clock();
-        let Served { all, switches, ports, .. } = &mut self.served;
+        let Served { all, devices, switches, ports, .. } = &mut self.served;
         let ring = all.get_mut(place).context("there is no such ring")?;
         match &mut ring.work {
             Work::Requests(server) => {
@@ -316,7 +316,8 @@ impl Rings {
         }
         ring.set_kicks(switches, false);
         ring.window = Some(window);
-        ring.coalescer = Coalescer::new(coalesce::Settings::paper(HERTZ), now);
+        let device = devices.get(ring.device).context("there is no such device")?;
+        ring.coalescer = Coalescer::new(device.coalescing(), now);
         (ring.running, ring.vain, ring.again_at) = (true, 0, None);
         ring.features = accepted;
         ring.arrivals = Arrivals::default();

@@ -33,6 +33,7 @@ impl Guest {
             name: "disk".into(),
             kind: Kind::Disk(disk),
             limits,
+            coalesces: true,
             front_ends: 1,
             connected: 1,
             connections: 1,
@@ -226,6 +227,27 @@ fn what_is_due_is_told_between_turns() {
     assert_eq!((held.coalescer.deadline(), rings.deadline), (None, None));
 }
 
+/// Of eight at a time 4/5 are told of at once, as vIC has it from its second epoch on, or all.
+#[test]
+fn a_device_says_what_is_withheld() {
+    for (coalesces, fewest, most) in [(true, 200, 500), (false, 0, 0)] {
+        let (mut rings, now) = manual();
+        let guest = Guest::new(&mut rings, limited(4000, Some(1)));
+        let device = rings.get(guest.place).expect("it is there").device;
+        rings.served.devices.get_mut(device).expect("its device").coalesces = coalesces;
+        guest.start(&mut rings, State::at_reset(Features::default()));
+        for _ in 0..2000 {
+            guest.offer(ELEMENTS);
+            rings.serve();
+            now.set(now.get() + HERTZ / 4000);
+        }
+        let counts = rings.get(guest.place).expect("it is there").counts;
+        assert!((1990..=2001).contains(&counts.completed), "{}", counts.completed);
+        assert_eq!(counts.left, counts.completed * u64::from(ELEMENTS - 1));
+        assert!((fewest..=most).contains(&counts.withheld), "{coalesces}: {}", counts.withheld);
+    }
+}
+
 /// Kicks that bring nothing are listened to some times, and then once in 10 ms; work that comes
 /// meanwhile is served at the end of that.
 #[test]
@@ -341,6 +363,7 @@ fn a_port_whose_first_ring_cant_start_keeps_no_memory() {
         name: "port".into(),
         kind: Kind::Port(Port { switch: 0, number, config }),
         limits: Limits::default(),
+        coalesces: true,
         front_ends: 1,
         connected: 1,
         connections: 1,

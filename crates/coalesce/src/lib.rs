@@ -66,6 +66,11 @@ impl Settings {
         }
     }
 
+    /// Nothing is withheld: no virtqueue has as many commands in flight as the threshold asks for.
+    pub const fn all_told(ticks_per_second: u64) -> Self {
+        Settings { cif_threshold: u16::MAX, ..Self::paper(ticks_per_second) }
+    }
+
     /// The ticks for which a completion is withheld at most: 1/iopsThreshold, or a second if the
     /// threshold is 0.
     pub const fn longest(&self) -> u64 {

@@ -333,6 +333,16 @@ fn an_ipi_that_is_left_out_moves_no_deadline() {
 }
 
 #[test]
+fn nothing_is_withheld_where_all_is_told() {
+    let mut coalescer = Coalescer::new(Settings::all_told(SECOND), 0);
+    // All that the longest ring and a device may have, for many epochs.
+    for now in (0..4_000).map(|n| n * SECOND / 1000) {
+        assert_eq!(coalescer.completed(now, 32_768 + 256), Deliver);
+        assert_eq!(coalescer.completed_together(64, now, 32_768), (true, 0));
+    }
+}
+
+#[test]
 fn the_settings_are_the_papers() {
     let Settings { iops_threshold, cif_threshold, epoch, ipi_deferral, .. } = PAPER;
     assert_eq!((iops_threshold, cif_threshold), (2_000, 4));

@@ -8,7 +8,7 @@ use blk::config::SERIAL_BYTES;
 use plan::parse_size;
 use std::path::Path;
 
-pub(super) const DISK: [&str; 21] = [
+pub(super) const DISK: [&str; 22] = [
     "file",
     "nbd",
     "tls",
@@ -26,6 +26,7 @@ pub(super) const DISK: [&str; 21] = [
     "raw",
     "pinned",
     "packed",
+    "coalesce",
     "serial",
     "front_ends",
     "weight",
@@ -80,6 +81,7 @@ impl Table<'_, '_, '_> {
         let (mut queues, mut read_only, mut serial) = (1, false, name.clone());
         serial.truncate(SERIAL_BYTES);
         let (mut front_ends, mut limits, mut packed) = (1, Limits::default(), false);
+        let mut coalesce = true;
         let (mut uri, mut secret, mut silence) = (None, None, None);
         let (mut cached, mut as_is, mut stays) = (false, false, false);
         let (mut first, mut bytes) = (None, None);
@@ -123,6 +125,7 @@ impl Table<'_, '_, '_> {
                 "raw" => field.flag().map(|flag| as_is = flag),
                 "pinned" => field.flag().map(|flag| stays = flag),
                 "packed" => field.flag().map(|flag| packed = flag),
+                "coalesce" => field.flag().map(|flag| coalesce = flag),
                 "serial" => {
                     field.read("a text in quotes, such as \"disk1\"", text).map(|s| serial = s)
                 }
@@ -178,7 +181,18 @@ impl Table<'_, '_, '_> {
             self.file(path, read_only, taken);
         }
         let way = way.filter(|_| !failed)?;
-        Some(Disk { name, backing, way, queues, read_only, packed, serial, front_ends, limits })
+        Some(Disk {
+            name,
+            backing,
+            way,
+            queues,
+            read_only,
+            packed,
+            coalesce,
+            serial,
+            front_ends,
+            limits,
+        })
     }
 
     /// A file is one writer's, or many readers'.

@@ -36,7 +36,7 @@ const DISK: &Words = &[
         "whole pages go around the page cache, if not page_cache = true",
     ),
     (&["registered", "locked", "memlock"], "a guest's memory is held by pinned = true"),
-    (&["coalesce", "polled", "latency"], "only a plan of the hypervisor has that"),
+    (&["polled", "latency"], "only a plan of the hypervisor has that"),
 ];
 const NETWORK: &Words = &[
     (

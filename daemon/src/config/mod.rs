@@ -111,9 +111,17 @@ pub struct Disk {
     pub read_only: bool,
     /// Packed rings are offered, too.
     pub packed: bool,
+    /// Which completions a driver is told of at once is decided by vIC; else it is of all.
+    #[serde(default = "yes")]
+    pub coalesce: bool,
     pub serial: String,
     pub front_ends: usize,
     pub limits: Limits,
+}
+
+/// What a daemon before did that has no word for it.
+const fn yes() -> bool {
+    true
 }
 
 impl Disk {

@@ -14,6 +14,7 @@ limit = { iops = 20000, rate = "100M/s", burst = "100ms" }
 ram = "1G"
 connect = "/run/scratch.sock"
 packed = true
+coalesce = false
 
 [disk.fast]
 nvme = "01:00.0"
@@ -56,6 +57,7 @@ fn a_file_is_read() {
     assert_eq!((web.limits, scratch.limits), (limits, Limits::default()));
     assert_eq!(scratch.way, Way::Connect("/run/scratch.sock".into()));
     assert_eq!((web.packed, scratch.packed), (false, true));
+    assert_eq!((web.coalesce, scratch.coalesce), (true, false));
     let part = Nvme { address: "0000:01:00.0".into(), offset: 8 << 30, size: None };
     assert_eq!(fast.backing, Backing::Nvme(part));
     let [network] = &plan.networks[..] else { panic!("a network") };

@@ -56,6 +56,7 @@ impl Side {
             name: "disk".into(),
             kind: Kind::Disk(Disk::null(1 << 20, RINGS, false).expect("a disk")),
             limits: Limits::default(),
+            coalesces: true,
             front_ends: 1,
             connected: 1,
             connections: 1,

@@ -30,6 +30,7 @@ fn ring(uri: &str, operations: usize) -> (Rings, GuestMemory, Span, usize) {
         name: "disk".into(),
         kind: Kind::Disk(disk),
         limits: Limits::default(),
+        coalesces: true,
         front_ends: 1,
         connected: 1,
         connections: 1,
