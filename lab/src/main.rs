@@ -5,6 +5,7 @@
 mod background;
 mod bench;
 mod cmdline;
+mod console;
 mod document;
 mod elf;
 mod fuzz;
@@ -13,6 +14,7 @@ mod mutants;
 mod selftest;
 mod server;
 mod soak;
+mod stock;
 mod summary;
 mod test;
 

@@ -1,8 +1,9 @@
 //! What counts of a run, and the figures.
 
 use crate::Arguments;
-use crate::count::{Had, Histogram};
+use crate::count::Histogram;
 use anyhow::Result;
+use daemon_usage::Had;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
@@ -41,7 +42,7 @@ impl<'a> Window<'a> {
     }
 
     fn server(&self) -> Result<Option<Had>> {
-        self.arguments.server.map(Had::process).transpose()
+        Ok(self.arguments.server.map(Had::process).transpose()?)
     }
 
     /// The figures, if it is over. `calls` and `kicks` so far.

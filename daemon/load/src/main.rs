@@ -15,7 +15,7 @@
 //! | `verify` | blocks that are written and read again |
 //! | `frames` | a station that sends, and one that receives |
 //! | `counted` | what counts of a run |
-//! | `count` | latencies, and CPU time |
+//! | `count` | latencies |
 #![forbid(unsafe_code)]
 
 mod connection;

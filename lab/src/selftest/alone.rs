@@ -3,6 +3,7 @@
 //! Guarantees: what `hear` gives is of a run in which nothing failed, and at whose end the VM
 //! powered itself off.
 
+use crate::console::tail;
 use anyhow::{Result, bail};
 use exitless::{
     boot_image::BootImage,
@@ -72,10 +73,4 @@ pub fn says(console: &str, texts: &[&str]) -> Result<()> {
         rest = after;
     }
     Ok(())
-}
-
-/// The last lines of a console, as one.
-pub fn tail(console: &str) -> String {
-    let lines: Vec<&str> = console.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
-    lines[lines.len().saturating_sub(4)..].join(" | ")
 }

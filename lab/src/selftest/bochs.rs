@@ -6,12 +6,12 @@
 //! it failed. Bochs ends with the same status whatever happened, so its serial port is what counts.
 
 use super::{
-    alone::{says, tail},
+    alone::says,
     case::{Case, Special},
     names::named,
     tally::Tally,
 };
-use crate::summary::Summary;
+use crate::{console::tail, summary::Summary};
 use anyhow::{Context as _, Result, bail};
 use exitless::{
     bootable,

@@ -10,12 +10,12 @@
 //! its echoes were answered; and no access to either's registers had an exit of anybody.
 
 use super::{
-    alone::{says, tail},
+    alone::says,
     inner_linux::{self, Device, Given, Heard, Idle, Window},
     names::named,
     tally::Tally,
 };
-use crate::summary::Summary;
+use crate::{console::tail, summary::Summary};
 use anyhow::{Result, bail};
 use exitless::context::Context;
 use ledger::{Counters, Reason};

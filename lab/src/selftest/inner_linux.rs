@@ -4,8 +4,8 @@
 //! Guarantees: what is given is of a run at whose end the hypervisor's guest and the hypervisor
 //! ended by themselves, while core 0 looked over the host's tables and found nothing wrong.
 
-use super::alone::{self, tail};
-use crate::cmdline::LINUX;
+use super::alone;
+use crate::{cmdline::LINUX, console::tail};
 use anyhow::{Context as _, Result, anyhow, bail};
 use exitless::{context::Context, machine::Disk, recipe};
 use ledger::Counters;

@@ -11,11 +11,8 @@
 
 mod firmware;
 mod network;
-mod shared;
 
-use self::shared::{PATIENCE, chardev, pairs};
 use super::{
-    alone::tail,
     names::named,
     source::Source,
     suite::Suite,
@@ -24,15 +21,15 @@ use super::{
 };
 use crate::{
     cmdline::LINUX,
+    console::{Console, pairs, said, tail},
     server::{self, Server},
+    stock,
     summary::Summary,
 };
 use anyhow::{Context as _, Result, bail};
 use exitless::{
     context::Context,
-    recipe,
-    session::{self, Ended, Framing, Seen, Setup},
-    stream::Piece,
+    session::{self, Ended, Framing, Setup},
 };
 use std::{
     fs, io::Write as _, ops::ControlFlow, os::unix::net::UnixStream, path::Path, process::Command,
@@ -44,6 +41,8 @@ const BYTES: u64 = (16 << 20) + 4096;
 /// How often the daemon is killed, or upgraded; and how often in a long test.
 const CHANGES: usize = 6;
 const OFTEN: usize = 1000;
+/// Two boots, and rounds of fio, on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(300);
 /// For each change: the guest says ten times a second what waits.
 const PATIENCE_EACH: Duration = Duration::from_secs(2);
 /// What the guest asks of a disk at least: each block of one round is written and read.
@@ -129,8 +128,7 @@ pub fn run(cx: &Context, chosen: &[Kind], tally: &Tally) -> Result<Summary> {
     if chosen.is_empty() {
         return Ok(Summary::default());
     }
-    let guest = cx.root.join("build/guest-disk");
-    recipe::make(&cx.root.join("guests/linux/disk/build"), &guest, "guest")?;
+    let guest = stock::guest(cx)?;
     let program = server::build(cx, "exitless-io")?;
     side_by_side(cx, chosen, AT_ONCE, |kind| {
         tally.play(cx, kind.name, || one(cx, *kind, &guest, &program))
@@ -238,7 +236,7 @@ fn one(cx: &Context, kind: Kind, guest: &Path, program: &Path) -> Result<String>
     let folder = folder.path();
     let Kind { change, changes, packed, .. } = kind;
     if change == Change::Networks {
-        return network::run(cx, guest, program, folder);
+        return network::run(cx, guest, program, folder, PATIENCE);
     }
     let _boot = match change {
         Change::Booted(_) => {
@@ -248,28 +246,28 @@ fn one(cx: &Context, kind: Kind, guest: &Path, program: &Path) -> Result<String>
         }
         _ => None,
     };
-    let words = ["--front-ends", "2", "--packed"];
-    let words = &words[..if packed { 3 } else { 2 }];
-    let mut disk = Served::new(program, folder, "first", words)?;
+    let options = ["--front-ends", "2", "--packed"];
+    let options = &options[..if packed { 3 } else { 2 }];
+    let mut disk = Served::new(program, folder, "first", options)?;
     let _second = Served::new(program, folder, "second", &["--packed"])?;
     let mut changer =
         Changer { change, left: changes, since: 0, frozen: false, waited: Vec::new() };
     let mut command = machine(cx, folder, packed, "monitor")?;
     match change {
         Change::Booted(suite) => command.args(firmware::arguments(cx, suite, folder)?),
-        _ => starts(&mut command, guest),
+        _ => stock::starts(&mut command, guest, &words("vda", "vdb")),
     };
     let mut source = None;
     if change == Change::Migrated {
         let to = folder.join("migration");
         command.arg("-incoming").arg(format!("unix:{}", to.display()));
         let mut from = machine(cx, folder, packed, "source")?;
-        starts(&mut from, guest);
+        stock::starts(&mut from, guest, &words("vda", "vdb"));
         source = Some(Source::start(from, folder.join("source"), to)?);
         // What the second machine says is said after it.
         changer.left = 0;
     }
-    let (mut console, mut heard) = (Vec::new(), 0);
+    let mut console = Console::default();
     // Kept open: what was said to it may not be heard yet.
     let mut monitor = None;
     // Firmware reads by itself before, and again at the reboot.
@@ -277,13 +275,9 @@ fn one(cx: &Context, kind: Kind, guest: &Path, program: &Path) -> Result<String>
     let timeout = Some(patience + PATIENCE_EACH * changes as u32);
     let setup = Setup { command, framing: Framing::Raw, timeout, typed: None };
     let ended = session::run(setup, cx, |seen| {
-        if let Seen::Said(Piece::Console { bytes, .. }) = seen {
-            console.extend_from_slice(bytes);
-        }
-        while let Some(end) = console.iter().skip(heard).position(|byte| *byte == b'\n') {
-            let line = String::from_utf8_lossy(&console[heard..heard + end]).into_owned();
-            heard += end + 1;
-            let Some(said) = line.split("@exitless at ").nth(1) else { continue };
+        console.see(&seen);
+        while let Some(line) = console.line() {
+            let Some(said) = said(&line, "at") else { continue };
             if monitor.is_none() && changer.hear(said, &mut disk)? {
                 let mut socket = UnixStream::connect(folder.join("monitor"))?;
                 socket.write_all(plug(folder).as_bytes())?;
@@ -292,7 +286,7 @@ fn one(cx: &Context, kind: Kind, guest: &Path, program: &Path) -> Result<String>
         }
         Ok(ControlFlow::Continue(()))
     })?;
-    let console = String::from_utf8_lossy(&console);
+    let console = console.text();
     if !matches!(ended, Ended::Exited { status: 0, .. }) {
         bail!("QEMU ended so: {ended:?}; the console's end: {}", tail(&console));
     }
@@ -319,28 +313,16 @@ fn machine(cx: &Context, folder: &Path, packed: bool, monitor: &str) -> Result<C
     let is_booted = folder.join("boot.img").exists();
     // With 256 MiB GRUB has no room for the kernel beside UEFI firmware.
     let size = if is_booted { "512M" } else { "256M" };
-    let memory = format!("memory-backend-memfd,id=memory,size={size},share=on");
     let mut command = Command::new(cx.qemu(None)?.program());
-    command.args(["-machine", "q35,memory-backend=memory", "-accel", "tcg", "-m", size]);
-    command.args(["-object", &memory]);
-    command.args(["-nodefaults", "-display", "none", "-serial", "stdio"]);
+    stock::machine(&mut command, "tcg", size);
     command.args(["-monitor", &format!("unix:{},server=on,wait=off", path(monitor))]);
     if is_booted {
-        command.args(["-chardev", &chardev("boot", folder)]);
-        command.args(["-device", "vhost-user-blk-pci,chardev=boot,num-queues=1,bootindex=0"]);
+        stock::disk(&mut command, "boot", &folder.join("boot.sock"), ",bootindex=0");
     }
-    command.args(["-chardev", &chardev("first", folder)]);
     let packed = if packed { ",packed=on" } else { "" };
-    command.args(["-device", &format!("vhost-user-blk-pci,chardev=first,num-queues=1{packed}")]);
+    stock::disk(&mut command, "first", &folder.join("first.sock"), packed);
     command.args(["-device", "pcie-root-port,id=below,chassis=1"]);
     Ok(command)
-}
-
-/// QEMU itself loads the guest.
-fn starts<'a>(command: &'a mut Command, guest: &Path) -> &'a mut Command {
-    command.arg("-kernel").arg(guest.join("vmlinuz"));
-    command.arg("-initrd").arg(guest.join("initrd.img"));
-    command.args(["-append", &words("vda", "vdb")])
 }
 
 /// What the guest hears: which disk it verifies, and which one comes later. It doesn't try its
@@ -352,7 +334,7 @@ fn words(disk: &str, second: &str) -> String {
 
 /// What the monitor is told, so that the second disk comes.
 fn plug(folder: &Path) -> String {
-    let chardev = chardev("second", folder);
+    let chardev = stock::chardev("second", &folder.join("second.sock"));
     let device =
         "device_add vhost-user-blk-pci,id=late,bus=below,chardev=second,num-queues=1,packed=on";
     format!("chardev-add {chardev}\n{device}\n")

@@ -5,12 +5,12 @@
 //! Guarantees: the table in the docs is what the last whole run saw; nobody types it.
 
 use super::{
-    alone::{self, tail},
+    alone,
     names::named,
     tally::Tally,
     workers::{AT_ONCE, side_by_side},
 };
-use crate::{cmdline::LINUX, document, summary::Summary};
+use crate::{cmdline::LINUX, console::tail, document, summary::Summary};
 use anyhow::{Context as _, Result, bail};
 use exitless::{context::Context, machine::Disk, recipe, say::plain};
 use plan::{OnReset, Size, Vm};

@@ -6,12 +6,8 @@
 //! after the daemon was killed while it served; the bytes around the disk's part are what they
 //! were.
 
-use super::{
-    alone::{says, tail},
-    names::named,
-    tally::Tally,
-};
-use crate::{cmdline::LINUX, server, summary::Summary};
+use super::{alone::says, names::named, tally::Tally};
+use crate::{cmdline::LINUX, console::tail, server, summary::Summary};
 use anyhow::{Context as _, Result, bail};
 use exitless::{
     context::Context,

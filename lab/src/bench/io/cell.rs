@@ -1,7 +1,7 @@
 //! A load, and what each server made of it.
 
 use super::{
-    peer::Peer,
+    peer::{Peer, daemon},
     start::{Back, Start},
     started::{LOAD_CORE, SERVER_CORE, Started, pinned as pinned_words},
 };
@@ -15,8 +15,8 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Milliseconds before a run counts.
-const WARM_UP: &str = "100";
+/// Milliseconds before a run counts, usually.
+pub const WARM_UP: u32 = 100;
 /// Requests of the shorter run below callgrind, for all clients; the longer has twice as many more.
 const COUNTED: u64 = 20_000;
 /// More than any run below callgrind takes, in milliseconds.
@@ -37,6 +37,8 @@ pub struct Load {
     pub lone: bool,
     /// Of a network: bytes of a frame.
     pub frame: u32,
+    /// Milliseconds before it counts.
+    pub warm_up: u32,
 }
 
 impl fmt::Display for Load {
@@ -65,6 +67,9 @@ pub struct Figures {
     pub kicks: u64,
     pub p50: u64,
     pub p99: u64,
+    /// Requests in flight that one left when it was completed, as the server counted them.
+    #[serde(default)]
+    pub in_flight: Option<f64>,
 }
 
 /// All runs of a load on a server.
@@ -117,7 +122,8 @@ impl Programs {
         peers.iter().filter_map(|peer| peer.version(&self.daemon)).collect()
     }
 
-    fn start(&self, peer: Peer, wrap: &[String], load: Load, folder: &Path) -> Result<Started> {
+    /// Starts a server for this load below these words.
+    pub fn start(&self, peer: Peer, wrap: &[String], load: Load, folder: &Path) -> Result<Started> {
         let (back, clients) = (load.back, load.clients);
         let start = Start { wrap, daemon: &self.daemon, back, clients, folder };
         peer.start(&start).with_context(|| peer.name())
@@ -142,7 +148,8 @@ impl Programs {
     /// What the generator costs against a ring that is answered at once, for each depth.
     pub fn echoes(&self, depths: &[u32], time: u32) -> Result<Vec<(u32, Figures)>> {
         let one = |depth: &u32| {
-            let words = ["--echo", SERVER_CORE, "--depth", &depth.to_string(), "--warmup", WARM_UP];
+            let (at, warm_up) = (depth.to_string(), WARM_UP.to_string());
+            let words = ["--echo", SERVER_CORE, "--depth", &at, "--warmup", &warm_up];
             let words = words.iter().map(|word| (*word).to_owned());
             let time = ["--time".to_owned(), time.to_string()];
             Ok((*depth, self.load(&words.chain(time).collect::<Vec<_>>())?))
@@ -159,7 +166,8 @@ fn words(load: Load, started: &Started, time: u32, requests: u64) -> Vec<String>
     words.extend(["--depth".into(), load.depth.to_string(), "--time".into(), time.to_string()]);
     words.extend(["--server".into(), started.server.id().to_string()]);
     words.extend(["--requests".into(), requests.to_string(), "--warmup".into()]);
-    words.push(if requests == u64::MAX { WARM_UP.into() } else { "0".into() });
+    let warm_up = if requests == u64::MAX { load.warm_up } else { 0 };
+    words.push(warm_up.to_string());
     words.extend(load.calls.then(|| "--calls".into()));
     words.extend(load.lone.then(|| "--lone".into()));
     if load.back == Back::Net {
@@ -193,7 +201,12 @@ pub fn measure(
             // Anew for each run: one that is idle would poll beside the other.
             let started = programs.start(cell.peer, &pinned, load, folder.path())?;
             let figures = programs.load(&words(load, &started, time, u64::MAX));
-            cell.runs.push(figures.with_context(|| format!("{}, {load}", cell.peer.name()))?);
+            let mut figures = figures.with_context(|| format!("{}, {load}", cell.peer.name()))?;
+            if let Some(control) = &started.control {
+                let all = daemon::counted(&programs.daemon, control)?;
+                figures.in_flight = Some(all.left as f64 / all.completed as f64);
+            }
+            cell.runs.push(figures);
             started.server.kill()?;
         }
     }

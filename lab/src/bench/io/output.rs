@@ -1,4 +1,5 @@
-//! What `bench io` shows: a table for each back end and kind of client, rows for JSON, a page.
+//! What `bench io` shows: its page; of the part `clients` a table for each back end and kind of
+//! client; rows for JSON.
 
 use super::{
     cell::{Cell, Figures},
@@ -9,7 +10,9 @@ use crate::bench::show::{
     html::{Page, Section},
     two, whole,
 };
+use anyhow::Result;
 use serde::Serialize;
+use serde_json::Value;
 use std::fs;
 
 /// Its name on the command line and in JSON.
@@ -17,16 +20,36 @@ pub const NAME: &str = "io";
 const TITLE: &str = "Servers of vhost-user disks and networks";
 const COLUMNS: [&str; 8] = ["k/s", "ticks", "instr", "calls", "sw/k", "p50", "p99", "gen"];
 
+/// What a part shows: for the terminal and the page, and for `--json`.
+#[derive(Default)]
+pub struct Shown {
+    pub blocks: Vec<Block>,
+    pub rows: Vec<Value>,
+}
+
+impl Shown {
+    /// Another part's, too.
+    pub fn add(&mut self, mut other: Shown) {
+        self.blocks.append(&mut other.blocks);
+        self.rows.append(&mut other.rows);
+    }
+}
+
 /// Millions of TSC ticks a second, as far as Linux says.
-fn megahertz() -> f64 {
+pub fn megahertz() -> f64 {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with("cpu MHz"));
     let number = line.and_then(|line| line.rsplit(':').next()?.trim().parse().ok());
     number.unwrap_or(f64::NAN)
 }
 
-/// What the terminal and the page show.
-pub fn blocks(cells: &[Cell], echoes: &[(u32, Figures)], instructions: bool) -> Vec<Block> {
+/// What the part `clients` shows.
+pub fn clients(cells: &[Cell], echoes: &[(u32, Figures)], instructions: bool) -> Result<Shown> {
+    let blocks = blocks(cells, echoes, instructions);
+    Ok(Shown { blocks, rows: rows("clients", cells, echoes)? })
+}
+
+fn blocks(cells: &[Cell], echoes: &[(u32, Figures)], instructions: bool) -> Vec<Block> {
     let counted = if instructions { "instr: its instructions, by callgrind. " } else { "" };
     let intro = format!(
         "Reads of 4 KiB of disks, frames from one station of a network to another; one core for the server, one for the generator, servers in turns, medians. \
@@ -122,8 +145,9 @@ fn table(cells: &[Cell]) -> Table {
 
 /// A row of `--json`: all runs of a cell.
 #[derive(Serialize)]
-pub struct Row<'a> {
+struct Row<'a> {
     experiment: &'static str,
+    part: &'static str,
     kind: &'static str,
     server: &'static str,
     back: &'static str,
@@ -140,10 +164,11 @@ pub struct Row<'a> {
     runs: Vec<&'a Figures>,
 }
 
-/// The rows, those of the generator alone first.
-pub fn rows<'a>(cells: &'a [Cell], echoes: &'a [(u32, Figures)]) -> Vec<Row<'a>> {
+/// The rows of a part, those of the generator alone first.
+pub fn rows(part: &'static str, cells: &[Cell], echoes: &[(u32, Figures)]) -> Result<Vec<Value>> {
     let row = |server, back, clients, depth, called, runs| Row {
         experiment: NAME,
+        part,
         kind: Source::Measured.label(),
         server,
         back,
@@ -169,7 +194,7 @@ pub fn rows<'a>(cells: &'a [Cell], echoes: &'a [(u32, Figures)]) -> Vec<Row<'a>>
             ..row(cell.peer.name(), back, load.clients, load.depth, load.calls, runs)
         }
     });
-    echoes.chain(cells).collect()
+    Ok(echoes.chain(cells).map(serde_json::to_value).collect::<Result<_, _>>()?)
 }
 
 /// The page.
@@ -204,15 +229,16 @@ mod tests {
             kicks: 3,
             p50: 12_345_678,
             p99: 99_345_678,
+            in_flight: None,
         };
-        let load =
-            Load { back: Back::Null, calls: true, clients: 14, depth: 128, lone: true, frame: 0 };
+        let (back, calls, lone) = (Back::Null, true, true);
+        let load = Load { back, calls, clients: 14, depth: 128, lone, frame: 0, warm_up: 100 };
         let cell = |peer| Cell { load, peer, runs: vec![figures; 3], instructions: Some(3_400.0) };
         let frames = Load { back: Back::Net, clients: 1, frame: 65_536, ..load };
         let net = Cell { load: frames, ..cell(Peer::Testpmd) };
         let cells = [cell(Peer::Daemon), cell(Peer::StorageDaemon), net];
         let echoes = [(128, figures)];
-        let blocks = blocks(&cells, &echoes, true);
+        let Shown { blocks, rows } = clients(&cells, &echoes, true).unwrap();
         let shown = text::blocks(&blocks);
         assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
         let page = html::page(&self::page(blocks, vec!["one".into()]));
@@ -221,6 +247,6 @@ mod tests {
             roxmltree::ParsingOptions { allow_dtd: true, ..Default::default() },
         )
         .unwrap();
-        assert_eq!(rows(&cells, &echoes).len(), 4);
+        assert_eq!(rows.len(), 4);
     }
 }

@@ -11,6 +11,8 @@ use std::{
 
 /// Bytes of a disk in memory, and of a file.
 pub const BYTES: u64 = 64 << 20;
+/// Requests a second of a disk that takes its time.
+pub const PACE: u64 = 40_000;
 /// What an NBD server calls the disk.
 pub const EXPORT: &str = "disk";
 /// Where a file is in memory, for a server that has no disk of its own there.
@@ -27,6 +29,8 @@ pub enum Back {
     File,
     /// The same, around it (O_DIRECT): what the device costs is in it.
     Direct,
+    /// Nothing does, and each request takes 25 µs, one after the other: the daemon's limit.
+    Paced,
     /// An NBD server, on the server's core, behind which nothing keeps it.
     Nbd,
     /// No disk: a network of two stations.
@@ -40,6 +44,7 @@ impl Back {
             Back::Ram => "ram",
             Back::File => "file",
             Back::Direct => "direct",
+            Back::Paced => "paced",
             Back::Nbd => "nbd",
             Back::Net => "net",
         }

@@ -23,6 +23,8 @@ pub fn pinned() -> [String; 3] {
 pub struct Started {
     pub server: Server,
     pub sockets: Vec<PathBuf>,
+    /// Where it says what it counted, if it does.
+    pub control: Option<PathBuf>,
     /// Where a disk in memory is.
     pub memory: Option<TempDir>,
     /// What the server reaches the disk by.
@@ -37,7 +39,7 @@ impl Started {
 
     /// A server that reaches its disk by this one.
     pub fn before(behind: Option<Server>, server: Server, sockets: Vec<PathBuf>) -> Started {
-        Started { server, sockets, memory: None, _behind: behind }
+        Started { server, sockets, control: None, memory: None, _behind: behind }
     }
 }
 

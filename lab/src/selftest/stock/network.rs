@@ -5,15 +5,18 @@
 //! longer than a frame went whole; and the daemon was killed while files were on their way, and
 //! started again, without a wrong byte and without an end of the guest's connections.
 
-use super::shared::{PATIENCE, chardev, pairs};
-use crate::{cmdline::LINUX, selftest::alone::tail, server::Server};
+use crate::{
+    cmdline::LINUX,
+    console::{Console, pairs, said, tail},
+    server::Server,
+    stock,
+};
 use anyhow::{Context as _, Result, bail};
 use exitless::{
     context::Context,
-    session::{self, Ended, Framing, Seen, Setup},
-    stream::Piece,
+    session::{self, Ended, Framing, Setup},
 };
-use std::{fs, ops::ControlFlow, path::Path, process::Command};
+use std::{fs, ops::ControlFlow, path::Path, process::Command, time::Duration};
 
 /// The round in which the daemon is killed, of three.
 const KILLED_IN: &str = "round=2";
@@ -24,7 +27,13 @@ const PINGS: u64 = 20;
 const FRAME: u64 = 1514;
 
 /// Runs it: what is to be told of it.
-pub fn run(cx: &Context, guest: &Path, program: &Path, folder: &Path) -> Result<String> {
+pub fn run(
+    cx: &Context,
+    guest: &Path,
+    program: &Path,
+    folder: &Path,
+    patience: Duration,
+) -> Result<String> {
     let path = |file: &str| folder.join(file).display().to_string();
     let plan = path("io.toml");
     let network = |name: &str, pairs: u32, more: &str| {
@@ -40,16 +49,12 @@ pub fn run(cx: &Context, guest: &Path, program: &Path, folder: &Path) -> Result<
     };
     let mut server = Some(start()?);
     let command = machine(cx, guest, folder)?;
-    let (mut console, mut heard, mut kills) = (Vec::new(), 0, 0);
-    let setup = Setup { command, framing: Framing::Raw, timeout: Some(PATIENCE), typed: None };
+    let (mut console, mut kills) = (Console::default(), 0);
+    let setup = Setup { command, framing: Framing::Raw, timeout: Some(patience), typed: None };
     let ended = session::run(setup, cx, |seen| {
-        if let Seen::Said(Piece::Console { bytes, .. }) = seen {
-            console.extend_from_slice(bytes);
-        }
-        while let Some(end) = console.iter().skip(heard).position(|byte| *byte == b'\n') {
-            let line = String::from_utf8_lossy(&console[heard..heard + end]).into_owned();
-            heard += end + 1;
-            if line.contains(&format!("@exitless at {KILLED_IN}")) {
+        console.see(&seen);
+        while let Some(line) = console.line() {
+            if said(&line, "at") == Some(KILLED_IN) {
                 server.take().context("it runs")?.kill()?;
                 server = Some(start()?);
                 kills += 1;
@@ -57,7 +62,7 @@ pub fn run(cx: &Context, guest: &Path, program: &Path, folder: &Path) -> Result<
         }
         Ok(ControlFlow::Continue(()))
     })?;
-    let console = String::from_utf8_lossy(&console);
+    let console = console.text();
     if !matches!(ended, Ended::Exited { status: 0, .. }) {
         bail!("QEMU ended so: {ended:?}; the console's end: {}", tail(&console));
     }
@@ -70,22 +75,18 @@ pub fn run(cx: &Context, guest: &Path, program: &Path, folder: &Path) -> Result<
 /// A machine of QEMU as users have it, with two CPUs.
 fn machine(cx: &Context, guest: &Path, folder: &Path) -> Result<Command> {
     let mut command = Command::new(cx.qemu(None)?.program());
-    command.args(["-machine", "q35,memory-backend=memory", "-accel", "tcg", "-smp", "2"]);
-    command.args(["-m", "256M", "-nodefaults", "-display", "none", "-serial", "stdio"]);
-    command.args(["-object", "memory-backend-memfd,id=memory,size=256M,share=on"]);
+    stock::machine(&mut command, "tcg", "256M").args(["-smp", "2"]);
     for (name, mac, queues, more) in
         [("one", 1, "", ""), ("two", 2, ",queues=2", ",mq=on,vectors=6")]
     {
-        let chardev = chardev(name, folder);
+        let chardev = stock::chardev(name, &folder.join(format!("{name}.sock")));
         let device =
             format!("virtio-net-pci,netdev={name}-net,mac=02:00:00:00:00:0{mac},romfile={more}");
         command.args(["-chardev", &chardev, "-device", &device]);
         command.args(["-netdev", &format!("vhost-user,id={name}-net,chardev={name}{queues}")]);
     }
-    command.arg("-kernel").arg(guest.join("vmlinuz"));
-    command.arg("-initrd").arg(guest.join("initrd.img"));
     let words = format!("{LINUX} quiet no_timer_check exitless.workload=network");
-    command.args(["-append", &words]);
+    stock::starts(&mut command, guest, &words);
     Ok(command)
 }
 

@@ -1,7 +1,7 @@
 //! The servers that are measured: which there are, what each serves, and how it is started.
 
 mod cloud_hypervisor;
-mod daemon;
+pub mod daemon;
 mod spdk;
 mod storage_daemon;
 mod testpmd;
@@ -20,6 +20,8 @@ use std::{path::Path, process::Command};
 pub enum Peer {
     /// Exitless'.
     Daemon,
+    /// The same, told to withhold nothing.
+    AllTold,
     /// QEMU's.
     StorageDaemon,
     /// SPDK's.
@@ -33,7 +35,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// All of them, the daemon first.
+    /// All that differ, the daemon first.
     pub const ALL: [Peer; 6] = [
         Peer::Daemon,
         Peer::StorageDaemon,
@@ -46,6 +48,7 @@ impl Peer {
     pub const fn name(self) -> &'static str {
         match self {
             Peer::Daemon => "exitless io",
+            Peer::AllTold => "the same, without vIC",
             Peer::StorageDaemon => storage_daemon::PROGRAM,
             Peer::Spdk => spdk::PROGRAM,
             Peer::CloudHypervisor => cloud_hypervisor::PROGRAM,
@@ -57,7 +60,7 @@ impl Peer {
     /// Has it installed, if a package has it; what is missing then, in a sentence.
     pub fn missing(self, cx: &Context) -> Option<String> {
         let needed = match self {
-            Peer::Daemon => Ok(()),
+            Peer::Daemon | Peer::AllTold => Ok(()),
             Peer::StorageDaemon => needs::storage_daemon(cx),
             Peer::Testpmd => needs::testpmd(cx),
             Peer::Spdk | Peer::CloudHypervisor | Peer::Ubiblk => needs::program(self.name()),
@@ -73,7 +76,7 @@ impl Peer {
             Some(String::from_utf8_lossy(&all).lines().next()?.to_owned())
         };
         match self {
-            Peer::Daemon => first(daemon),
+            Peer::Daemon | Peer::AllTold => first(daemon),
             Peer::Testpmd => testpmd::version(),
             _ => first(Path::new(self.name())),
         }
@@ -89,7 +92,8 @@ impl Peer {
     pub fn serves(self, back: Back, clients: u32) -> bool {
         match self {
             Peer::Daemon => true,
-            Peer::StorageDaemon => back != Back::Net,
+            Peer::AllTold => back != Back::Net,
+            Peer::StorageDaemon => !matches!(back, Back::Net | Back::Paced),
             Peer::Spdk => matches!(back, Back::Null | Back::Ram | Back::Direct),
             // A process of its own for each client.
             Peer::CloudHypervisor => {
@@ -105,7 +109,8 @@ impl Peer {
     pub fn start(self, start: &Start<'_>) -> Result<Started> {
         match self {
             Peer::Daemon if start.back == Back::Net => daemon::network(start),
-            Peer::Daemon => daemon::disk(start),
+            Peer::Daemon => daemon::disk(start, true),
+            Peer::AllTold => daemon::disk(start, false),
             Peer::StorageDaemon => storage_daemon::disk(start),
             Peer::Spdk => spdk::disk(start),
             Peer::CloudHypervisor => cloud_hypervisor::disk(start),

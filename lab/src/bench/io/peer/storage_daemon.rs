@@ -16,7 +16,7 @@ pub fn disk(start: &Start<'_>) -> Result<Started> {
     let behind = start.behind()?;
     let mut memory = None;
     let file = match start.back {
-        Back::Null | Back::Nbd | Back::Net => None,
+        Back::Null | Back::Paced | Back::Nbd | Back::Net => None,
         Back::File | Back::Direct => Some(full(start.folder.join("storage-daemon-disk"))?),
         Back::Ram => {
             let folder = memory.insert(tempfile::tempdir_in(MEMORY)?);
@@ -40,7 +40,7 @@ pub fn disk(start: &Start<'_>) -> Result<Started> {
     let sockets = start.sockets("storage-daemon", start.clients);
     for (client, socket) in sockets.iter().enumerate() {
         command.args(["--export", &format!(
-            "vhost-user-blk,id=export{client},node-name=disk,addr.type=unix,addr.path={},writable=off,num-queues=1,iothread=serves",
+            "vhost-user-blk,id=export{client},node-name=disk,addr.type=unix,addr.path={},writable=on,num-queues=1,iothread=serves",
             socket.display()
         )]);
     }
