@@ -178,7 +178,11 @@ fn a_trap_that_is_held_back_goes_before_an_offer() {
         v.area.write(field::GUEST_RFLAGS, 0x202);
         v.area.write(field::GUEST_PENDING_DEBUG, held);
         v.offer(Some(0x51));
-        assert_eq!(v.injects(), first, "so an NMI waits, too, and who steps over HLT doesn't sleep");
+        assert_eq!(
+            v.injects(),
+            first,
+            "so an NMI waits, too, and who steps over HLT doesn't sleep"
+        );
         run(&mut v);
         assert_eq!((v.offer_accepted(), window(&v)), (!first, first), "{held:#x}");
         v.area.write(field::GUEST_PENDING_DEBUG, 0);
