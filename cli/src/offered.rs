@@ -140,8 +140,11 @@ impl Offered {
         unknown
     }
 
-    /// What of the plan the machine does, but not as one may expect: a sentence each.
+    /// What of the plan the machine does, but not as one may expect: a sentence each. What is wrong
+    /// with the processor is so for any plan.
     pub fn warnings<F>(&self, plan: &Plan<F>) -> Vec<String> {
+        let errata = self.report.offers.iter().filter(|o| matches!(o, Offer::Erratum(_)));
+        let errata = errata.map(|offer| Escaped(&offer.to_string()).to_string());
         let without_reset = |name: &&DeviceName| {
             // A virtual function has a reset of its own, by its standard.
             let physical = !matches!(name, DeviceName::Virtual { .. });
@@ -158,7 +161,7 @@ impl Offered {
             };
             names.map(warn).collect::<Vec<_>>()
         };
-        plan.vms.iter().flat_map(of).collect()
+        errata.chain(plan.vms.iter().flat_map(of)).collect()
     }
 
     /// Whether no IOMMU was switched on because none remaps interrupts: what the hypervisor says of
@@ -318,6 +321,9 @@ mod tests {
         assert!(by_name.starts_with("VM \"b\": device nvme1 has no reset: "), "{by_name}");
         let [by_address] = &warnings(&["nic0", "00:04.1"])[..] else { panic!() };
         assert!(by_address.contains("device 00:04.1 has no reset"), "{by_address}");
+        let erratum = [vec![Offer::Erratum("it counts wrong".into())], whole()].concat();
+        let told = super::tests::offered(&erratum).warnings(&Plan::new(vec![vm("a", 1, &[])]));
+        assert_eq!(told, ["of the processor: it counts wrong"]);
         // Nor one that is refused anyway: there the sentence is another.
         assert_eq!(warnings(&["00:00.0"]), [""; 0]);
     }

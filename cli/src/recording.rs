@@ -123,6 +123,7 @@ const ESCAPED: &str = "\\u{";
 fn is_part(line: &str) -> bool {
     let words = [
         "processor: ",
+        "of the processor: ",
         "cores for guests: ",
         "IOMMU: ",
         "no VM can run here: ",
@@ -292,6 +293,7 @@ pub(crate) mod tests {
             Offer::Iommu { kind: "AMD-Vi".into(), base: 0, remaps: true },
             Offer::Function(elsewhere),
             Offer::Missing("x".into()),
+            Offer::Erratum("x".into()),
             Offer::Complete,
         ] {
             assert!(is_part(&part.to_string()), "{part}");

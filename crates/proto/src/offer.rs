@@ -8,7 +8,7 @@ use alloc::{string::String, vec::Vec};
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// A part of the inventory. [`Offer::Complete`] is the last.
+/// A part of the inventory. [`Offer::Complete`] is the last to be told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Offer {
     /// The processor.
@@ -42,6 +42,8 @@ pub enum Offer {
     NoDevices(String),
     /// Everything was told.
     Complete,
+    /// What is known to be wrong with the processor: a sentence about it.
+    Erratum(String),
 }
 
 /// A PCI function.
@@ -103,6 +105,7 @@ impl fmt::Display for Offer {
             Offer::Function(function) => function.fmt(f),
             Offer::Missing(why) => write!(f, "no VM can run here: {why}"),
             Offer::NoDevices(why) => write!(f, "no VM can have a device here: {why}"),
+            Offer::Erratum(what) => write!(f, "of the processor: {what}"),
             Offer::Complete => f.write_str(
                 "no plan was loaded, so this is all; `exitless image vm.toml` packs one",
             ),

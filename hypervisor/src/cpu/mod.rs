@@ -26,6 +26,6 @@ pub use setup::{fiber_stack, init, setup_boot_cpu};
 pub use startup::start_others;
 pub use time::{Clock, delay_us, measure, rdtsc, timer_hz, timer_ticks, tsc_hz};
 pub use vendor_cpu::{
-    Posting, Traits, VendorCpu, VendorOutline, choose, lacks, posts, second_level,
+    Posting, Traits, VendorCpu, VendorOutline, choose, errata, lacks, posts, second_level,
 };
 pub use vmx::again;

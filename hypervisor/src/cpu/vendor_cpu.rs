@@ -71,6 +71,13 @@ fn chosen() -> Vendor {
     *CHOSEN.get().expect("the vendor is chosen before the first VM is built")
 }
 
+/// What is known to be wrong with the CPU, as far as the host can't help it: a sentence each. Of
+/// AMD's nothing is known yet.
+pub fn errata() -> impl Iterator<Item = &'static str> {
+    let known = matches!(chosen(), Vendor::Vmx).then(vmx::errata);
+    known.into_iter().flatten()
+}
+
 /// What a plan asks for and this vendor's side hasn't yet, or the CPU hasn't, as the end of a
 /// sentence.
 pub fn lacks(nested: bool, policy: Policy) -> Option<String> {

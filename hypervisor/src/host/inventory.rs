@@ -25,8 +25,9 @@ pub fn tell(machine: &Machine) -> ! {
         name: name.map_or_else(|| "of no name".to_string(), |name| name.as_str().trim().into()),
         invariant_tsc: apm.is_some_and(|apm| apm.has_invariant_tsc()),
     });
-    if let Err(why) = cpu::choose() {
-        missing(&why);
+    match cpu::choose() {
+        Ok(()) => cpu::errata().for_each(|what| offer(Offer::Erratum(what.into()))),
+        Err(why) => missing(&why),
     }
     let cores = |parked| {
         let of = cpu::all().skip(1).filter(|cpu| cpu.is_parked() == parked);

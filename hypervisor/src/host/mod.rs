@@ -40,6 +40,7 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
     if let Err(missing) = cpu::choose() {
         refuse(missing);
     }
+    cpu::errata().for_each(|what| log::warn!("of the processor: {what}"));
     let image = build::image(image).unwrap_or_else(|reason| refuse(reason));
     outputs::show(&image.plan);
     let found = iommu::find(machine, image.plan.host.without_remapping);

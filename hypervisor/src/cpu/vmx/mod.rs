@@ -30,7 +30,7 @@ use kept::Kept;
 use paging::Mapping;
 use paging::walk::Paging;
 pub use posts::Posts;
-pub use supported::{posts, supported};
+pub use supported::{errata, posts, supported};
 pub use switch::again;
 use switch::{Came, switch};
 use vmx::{Area, Capabilities, Outline, Vcpu, field};

@@ -30,6 +30,14 @@ pub fn posts() -> Result<(), String> {
         .map_err(|lack| lack.to_string())
 }
 
+/// What is known to be wrong with the CPU, a sentence each.
+pub fn errata() -> impl Iterator<Item = &'static str> {
+    let has = cpuid_count(0, 0).eax >= 7 && cpuid_count(7, 0).edx & 1 << 29 != 0;
+    // SAFETY: CPUID says that the register is there.
+    let capabilities = has.then(|| unsafe { msr::read(vmx::ARCH_CAPABILITIES) });
+    vmx::errata(cpuid_count(1, 0).eax, capabilities)
+}
+
 /// What the CPU's VMX can, and the controls of a guest that fit it; none before [`supported`].
 pub fn found() -> Option<&'static (Capabilities, Controls)> {
     FOUND.get()
