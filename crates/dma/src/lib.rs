@@ -16,7 +16,7 @@ pub struct DmaTable {
     words: Cell<u64>,
 }
 
-/// Words of a frame, which is zeroed when it is taken.
+/// Words of a frame, which is zeroed when it is taken, and may be looked through as a whole.
 const WORDS: u64 = 512;
 
 /// Any memory, and how many of its words were read and written.
@@ -31,6 +31,11 @@ impl Memory for Any<'_> {
     fn write(&mut self, pa: u64, value: u64) {
         self.1.set(self.1.get() + 1);
         self.0.write(pa, value);
+    }
+
+    fn is_zero(&self, frame: u64) -> bool {
+        self.1.set(self.1.get() + WORDS);
+        self.0.is_zero(frame)
     }
 
     fn allocate(&mut self) -> Option<u64> {

@@ -50,6 +50,10 @@ pub trait Memory {
     fn read(&self, pa: u64) -> u64;
     /// Sets the word at physical address `pa`.
     fn write(&mut self, pa: u64, value: u64);
+    /// Are all words of the frame at `frame` zero? Asked of whole tables: worth being fast.
+    fn is_zero(&self, frame: u64) -> bool {
+        (0..512).all(|index| self.read(frame | index << 3) == 0)
+    }
     /// A zeroed, 4 KiB aligned frame of 4 KiB, or `None` when there is none left.
     fn allocate(&mut self) -> Option<u64>;
     /// Takes back a frame from [`Memory::allocate`]; its content is not zero.

@@ -72,6 +72,13 @@ impl paging::Memory for Pool {
         }
     }
 
+    fn is_zero(&self, frame: u64) -> bool {
+        // SAFETY: as in `read`; only this CPU writes to the frame now, as whoever calls has the
+        // table.
+        let words = unsafe { &*(frame as *const [[u64; 8]; 64]) };
+        words.iter().all(|[a, b, c, d, e, f, g, h]| a | b | c | d | e | f | g | h == 0)
+    }
+
     fn allocate(&mut self) -> Option<u64> {
         if self.booting {
             return self.allocate_fresh();

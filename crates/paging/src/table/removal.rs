@@ -136,7 +136,7 @@ impl<F: Format> Table<F> {
                 Entry::Table(next) if level > 1 => {
                     self.clear(mem, (next, level - 1, first), removal)?;
                     let looks = removal.emptied == Emptied::Retired;
-                    if covered || looks && self.is_empty(mem, next, level - 1) {
+                    if covered || looks && mem.is_zero(next) {
                         self.retire(mem, (address, next), (first, last), &mut removal.flush);
                     }
                 }
@@ -156,7 +156,7 @@ impl<F: Format> Table<F> {
         flush: &mut Flush,
     ) -> bool {
         if level == 1 {
-            return self.is_empty(mem, frame, level);
+            return mem.is_zero(frame);
         }
         let mut is_empty = true;
         for index in 0..512 {
@@ -192,11 +192,6 @@ impl<F: Format> Table<F> {
         if !flush.reaches(self.va(first), self.va(last)) {
             self.touch(flush, first, 1);
         }
-    }
-
-    fn is_empty<M: Memory>(&self, mem: &M, frame: u64, level: u32) -> bool {
-        (0..512)
-            .all(|index| self.format.decode(level, mem.read(frame | index << 3)) == Entry::Empty)
     }
 
     /// Adds the page at `level` that holds `input` to what must be invalidated.
