@@ -74,3 +74,12 @@ fn errors_limits_and_ends_are_told() {
         daemon.upgrade();
     }
 }
+
+/// A device at its limit sleeps until it may have the next request, and not up to 50 µs longer.
+#[test]
+fn its_timers_have_no_slack() {
+    let daemon = Daemon::run(TEXT);
+    daemon.wait_until_asleep();
+    let slack = std::fs::read_to_string(format!("/proc/{}/timerslack_ns", daemon.id()));
+    assert_eq!(slack.expect("it runs"), "1\n");
+}

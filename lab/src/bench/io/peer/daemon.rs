@@ -46,10 +46,7 @@ pub fn disk(start: &Start<'_>, coalesces: bool) -> Result<Started> {
          [host]\ncontrol = {control:?}\n",
         start.clients
     );
-    let server = match start.back {
-        Back::Paced => promptly(|| run(start, &file, &text))?,
-        _ => run(start, &file, &text)?,
-    };
+    let server = run(start, &file, &text)?;
     let all = vec![socket.clone(); start.clients as usize];
     let mut started = Started::before(behind.map(|(server, _)| server), server, all);
     started.control = Some(control.clone());
@@ -88,20 +85,6 @@ fn read(json: &[u8]) -> Result<Counted> {
     Ok(Counted { completed: sum("completed")?, left: sum("left")? })
 }
 
-/// What is started meanwhile is woken up when its time has come, and not with others: a device at
-/// its limit sleeps, and the kernel's usual slack is two of its requests long.
-fn promptly<T>(start: impl FnOnce() -> Result<T>) -> Result<T> {
-    // A child has that of the thread that starts it, which is a process of its own to Linux.
-    let own = fs::read_link("/proc/thread-self")?;
-    let thread = own.file_name().context("a thread has a number")?;
-    let slack = Path::new("/proc").join(thread).join("timerslack_ns");
-    fs::write(&slack, "1").context("the kernel's timers can't be had without slack")?;
-    let started = start();
-    // The usual.
-    fs::write(&slack, "0")?;
-    started
-}
-
 /// The daemon, of this file.
 fn run(start: &Start<'_>, file: &Path, text: &str) -> Result<Server> {
     fs::write(file, text)?;
@@ -125,24 +108,6 @@ pub fn network(start: &Start<'_>) -> Result<Started> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_child_has_no_slack_and_this_thread_again_its_own() {
-        let slack = || {
-            let own = fs::read_link("/proc/thread-self").unwrap();
-            let thread = Path::new("/proc").join(own.file_name().unwrap());
-            fs::read_to_string(thread.join("timerslack_ns")).unwrap()
-        };
-        let before = slack();
-        let child = || {
-            let said = Command::new("cat").arg("/proc/self/timerslack_ns").output()?;
-            Ok(String::from_utf8_lossy(&said.stdout).into_owned())
-        };
-        assert_eq!(promptly(child).unwrap(), "1\n");
-        assert_eq!(slack(), before);
-        assert!(promptly(|| -> Result<()> { bail!("it can't") }).is_err());
-        assert_eq!(slack(), before);
-    }
 
     #[test]
     fn rings_that_are_gone_count_too() {
