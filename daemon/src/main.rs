@@ -70,6 +70,8 @@ mod rings_counted;
 #[cfg(test)]
 mod rings_edge_tests;
 #[cfg(test)]
+mod rings_limits_tests;
+#[cfg(test)]
 mod rings_tests;
 mod sandbox;
 mod settle;

@@ -1,4 +1,5 @@
-//! Limits and throttled kicks, by a clock that the test moves.
+//! A guest of the tests, and when rings are looked at, told and not listened to, by a clock that
+//! the test moves.
 
 use crate::clock::{Clock, HERTZ};
 use crate::config::Limits;
@@ -14,10 +15,10 @@ use std::rc::Rc;
 use virtqueue::{Features, Layout, Queue, State};
 use window::Span;
 
-const ELEMENTS: u16 = 8;
+pub const ELEMENTS: u16 = 8;
 const AVAILABLE: u64 = 0x1000;
 const USED: u64 = 0x2000;
-const MILLISECOND: u64 = HERTZ / 1000;
+pub const MILLISECOND: u64 = HERTZ / 1000;
 
 /// A disk whose driver offers as much as there is room for.
 pub struct Guest {
@@ -87,85 +88,8 @@ pub fn manual() -> (Rings, Rc<Cell<u64>>) {
     (Rings::new(Clock::Manual(now.clone())), now)
 }
 
-fn limited(iops: u64, burst: Option<u64>) -> Limits {
+pub fn limited(iops: u64, burst: Option<u64>) -> Limits {
     Limits { iops: Some(iops), burst, ..Limits::default() }
-}
-
-#[test]
-fn a_limit_holds_and_others_arent_slowed() {
-    let (mut rings, now) = manual();
-    let slow = Guest::new(&mut rings, limited(1000, None));
-    let fast = Guest::new(&mut rings, Limits::default());
-    for _ in 0..1000 {
-        slow.offer(ELEMENTS);
-        fast.offer(ELEMENTS);
-        rings.serve();
-        now.set(now.get() + MILLISECOND);
-    }
-    // A second's, and a hundredth's for a burst.
-    assert_eq!(slow.completed(&mut rings), 1010);
-    let held =
-        |guest: &Guest, rings: &mut Rings| rings.get(guest.place).expect("it is there").counts.held;
-    let slow = held(&slow, &mut rings);
-    // All the time but for what was saved up.
-    assert!((980 * MILLISECOND..=1010 * MILLISECOND).contains(&slow), "{slow}");
-    assert_eq!(held(&fast, &mut rings), 0);
-    assert_eq!(fast.completed(&mut rings), 8000);
-}
-
-/// Eight at a time, one in a millisecond: each is there for eight, whatever the turns.
-#[test]
-fn what_a_limit_keeps_waiting_takes_as_long() {
-    let (mut rings, now) = manual();
-    let guest = Guest::new(&mut rings, limited(1000, None));
-    let mut look = |rounds| {
-        for _ in 0..rounds {
-            guest.offer(ELEMENTS);
-            rings.serve();
-            now.set(now.get() + MILLISECOND);
-        }
-        rings.get(guest.place).expect("it is there").counts
-    };
-    let (before, counts) = (look(100), look(100));
-    assert_eq!(counts.latencies.count(), counts.completed);
-    assert_eq!(counts.completed - before.completed, 100);
-    let each = (counts.latencies.sum - before.latencies.sum) / 100;
-    assert!((7 * MILLISECOND..=8 * MILLISECOND).contains(&each), "{each}");
-}
-
-#[test]
-fn a_burst_is_what_is_saved_up() {
-    let (mut rings, now) = manual();
-    let guest = Guest::new(&mut rings, limited(1000, Some(HERTZ / 10)));
-    let mut first = 0;
-    for _ in 0..50 {
-        guest.offer(ELEMENTS);
-        rings.serve();
-        first = guest.completed(&mut rings);
-    }
-    assert_eq!(first, 101, "a tenth of a second's, and one");
-    // At a limit the thread sleeps until it is paid for.
-    let (at, next) = rings.next_at();
-    assert_eq!(next, Some(at + MILLISECOND));
-    now.set(at + 20 * MILLISECOND);
-    for _ in 0..50 {
-        guest.offer(ELEMENTS);
-        rings.serve();
-    }
-    assert_eq!(guest.completed(&mut rings), 121);
-}
-
-#[test]
-fn bytes_are_limited_too() {
-    let (mut rings, now) = manual();
-    let limits = Limits { bytes_per_second: Some(512_000), ..Limits::default() };
-    let guest = Guest::new(&mut rings, limits);
-    for _ in 0..1000 {
-        guest.offer(ELEMENTS);
-        rings.serve();
-        now.set(now.get() + MILLISECOND);
-    }
-    assert_eq!(guest.completed(&mut rings), 1010);
 }
 
 /// With a clock that goes on by a millisecond at each look, by which looks can be counted.
