@@ -342,7 +342,8 @@ fn a_file_of_a_named_folder_is_added() {
         assert!(daemon.ask(&["remove", "d"]).status.success());
     }
     add();
-    assert_eq!(daemon.said("d is "), daemon.said("by io_uring"), "each has a ring");
+    daemon.wait_until_said("d is ", 41);
+    assert_eq!(daemon.said("by io_uring"), 41, "each has a ring");
     let mut front = FrontEnd::new(Wire::connect(&path("d")));
     front.set_up(0, false);
     front.works();
