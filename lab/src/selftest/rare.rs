@@ -9,13 +9,18 @@ use super::names::named;
 /// played.
 type Rare = (&'static str, &'static str, &'static [&'static str]);
 
-const RARE: [Rare; 19] = [
+const RARE: [Rare; 24] = [
     ("^hostile/exits-{}$", "direct", &["eli", "shared-eli"]),
-    ("^hostile/registers-{}$", "direct", &["eli", "shared-eli"]),
-    ("^hostile/tables-{}$", "direct", &["eli", "shared-eli"]),
-    ("^nic/functions-{}$", "direct", &["trap", "eli"]),
+    ("^hostile/registers-{}$", "direct", &["eli"]),
+    ("^hostile/registers-{}$", "shared-eli", &["eli"]),
+    ("^hostile/tables-{}$", "direct", &["eli"]),
+    ("^hostile/tables-{}$", "shared-eli", &["eli"]),
+    ("^nic/functions-{}$", "direct", &["eli"]),
+    ("^nic/functions-{}$", "trap", &["eli"]),
+    ("^nic/moving-{}$", "eli", &["trap", "direct"]),
     ("^nic/resets-{}$", "direct", &["eli"]),
-    ("^nic/whole-{}$", "direct", &["trap", "eli"]),
+    ("^nic/whole-{}$", "direct", &["eli"]),
+    ("^nic/whole-{}$", "trap", &["eli"]),
     ("^virtio/net-{}-linux$", "direct", &["trap-kicked", "eli"]),
     ("^virtio/nvme-{}-linux-two$", "direct", &["trap", "eli"]),
     // A sidecore calls as under `eli`; EOIs that exit are the same for whatever device.
