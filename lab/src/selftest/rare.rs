@@ -9,7 +9,7 @@ use super::names::named;
 /// played.
 type Rare = (&'static str, &'static str, &'static [&'static str]);
 
-const RARE: [Rare; 24] = [
+const RARE: [Rare; 27] = [
     ("^hostile/exits-{}$", "direct", &["eli", "shared-eli"]),
     ("^hostile/registers-{}$", "direct", &["eli"]),
     ("^hostile/registers-{}$", "shared-eli", &["eli"]),
@@ -21,8 +21,11 @@ const RARE: [Rare; 24] = [
     ("^nic/resets-{}$", "direct", &["eli"]),
     ("^nic/whole-{}$", "direct", &["eli"]),
     ("^nic/whole-{}$", "trap", &["eli"]),
-    ("^virtio/net-{}-linux$", "direct", &["trap-kicked", "eli"]),
-    ("^virtio/nvme-{}-linux-two$", "direct", &["trap", "eli"]),
+    ("^virtio/net-{}-linux$", "direct", &["eli"]),
+    ("^virtio/net-{}-linux$", "trap-kicked", &["eli"]),
+    ("^virtio/nvme-{}-linux$", "trap", &["eli"]),
+    ("^virtio/nvme-{}-linux-two$", "direct", &["eli"]),
+    ("^virtio/nvme-{}-linux-two$", "trap", &["eli"]),
     // A sidecore calls as under `eli`; EOIs that exit are the same for whatever device.
     ("^virtio/moves-{}-", "eli-delivery", &["trap", "direct"]),
     ("^virtio/net-{}-", "eli-delivery", &["trap", "eli"]),
