@@ -91,8 +91,8 @@ pub fn close_apart(confine: fn(bool) -> Result<()>, is_confined: bool) -> Result
     Ok(())
 }
 
-/// A file of memory that a front end lent. Whoever closes the last descriptor of it, with no mapping
-/// left, frees its pages: another thread does.
+/// A file of memory that a front end lent. Whoever closes the last descriptor of it, with no
+/// mapping left, frees its pages: another thread does.
 #[derive(Debug)]
 pub struct Lent(Option<OwnedFd>);
 

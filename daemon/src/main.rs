@@ -298,7 +298,8 @@ fn run_home(home: &mut Home) -> Result<()> {
 /// opened by another process.
 fn confine(home: &mut Home) -> Result<()> {
     supervisor::prepare()?;
-    // Linux wakes who sleeps up to 50 µs late otherwise: two requests of a limit of 40,000 a second.
+    // Linux wakes who sleeps up to 50 µs late otherwise: two requests of a limit of 40,000 a
+    // second.
     set_current_timer_slack(NonZeroU64::new(1)).context("the system's timers are late")?;
     event::prepare().context("the system has no eventfds")?;
     home.rings.controllers.is_closed = true;

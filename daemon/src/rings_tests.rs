@@ -151,7 +151,8 @@ fn what_is_due_is_told_between_turns() {
     assert_eq!((held.coalescer.deadline(), rings.deadline), (None, None));
 }
 
-/// Of eight at a time, two of which are completed together, 4/5 are told of at once, as vIC has it from its second epoch on, or all.
+/// Of eight at a time, two of which are completed together, 4/5 are told of at once, as vIC has it
+/// from its second epoch on, or all.
 #[test]
 fn a_device_says_what_is_withheld() {
     for (coalesces, fewest, most) in [(true, 200, 500), (false, 0, 0)] {

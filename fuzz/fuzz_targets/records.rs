@@ -1,5 +1,5 @@
-//! Records of what is in flight, which a front end keeps and may write at any moment: opened as they
-//! are, then used by a ring whose chains come and go.
+//! Records of what is in flight, which a front end keeps and may write at any moment: opened as
+//! they are, then used by a ring whose chains come and go.
 //!
 //! What is left was in flight, and comes once; the state to go on with fits it; nothing panics, and
 //! nothing is written beside the records.

@@ -77,16 +77,16 @@ impl Vmcb {
         self.efer != before
     }
 
-    /// Sets CR0, which may begin or end long mode. False: the CPU refuses it, since long mode doesn't
-    /// begin in code of 64 bits (APM vol. 2, 14.6.1).
-    pub fn set_cr0(&mut self, value: u64) -> bool {
+    /// CS.L, whatever the mode.
+    pub fn cs_long(&self) -> bool {
+        self.cs.attributes & LONG != 0
+    }
+
+    /// Sets CR0, which may begin or end long mode.
+    pub fn set_cr0(&mut self, value: u64) {
         let long = self.efer & EFER_LME != 0 && value & CR0_PG != 0;
-        if long && !self.long_mode() && self.cs.attributes & LONG != 0 {
-            return false;
-        }
         self.cr0 = value;
         self.efer = self.efer & !EFER_LMA | if long { EFER_LMA } else { 0 };
-        true
     }
 
     /// The registers that a walk of the guest's page tables needs.
@@ -194,16 +194,17 @@ mod tests {
     #[test]
     fn paging_begins_and_ends_long_mode() {
         let mut v = at(0, EFER_SVME | EFER_LME, 0);
-        assert!(v.set_cr0(CR0_PG | 1) && v.long_mode());
-        assert!(v.set_cr0(1) && !v.long_mode());
-        v.cs.attributes = LONG;
-        assert!(!v.set_cr0(CR0_PG | 1) && !v.long_mode(), "CS.L");
-        assert_eq!(v.cr0, 1);
+        v.set_cr0(CR0_PG | 1);
+        assert!(v.long_mode());
+        v.set_cr0(1);
+        assert!(!v.long_mode());
         v.efer = EFER_SVME;
-        assert!(v.set_cr0(CR0_PG | 1) && !v.long_mode());
+        v.set_cr0(CR0_PG | 1);
+        assert!(!v.long_mode());
         assert_eq!(v.paging().efer, 0, "SVME isn't the guest's");
-        v.efer = EFER_SVME | EFER_LME | EFER_LMA;
-        assert!(v.set_cr0(CR0_PG | 0x11) && v.long_mode(), "it goes on");
+        assert!(!v.cs_long());
+        v.cs.attributes = LONG;
+        assert!(v.cs_long() && v.code_mode() == Mode::Bits16, "outside of long mode, too");
     }
 
     proptest! {

@@ -190,10 +190,10 @@ impl Vcpu {
         self.flush();
     }
 
-    /// Sets CR0, as the guest wrote it. False: the CPU refuses it.
-    pub fn set_cr0(&mut self, value: u64) -> bool {
+    /// Sets CR0, as the guest wrote it.
+    pub fn set_cr0(&mut self, value: u64) {
+        self.vmcb.set_cr0(value);
         self.flush();
-        self.vmcb.set_cr0(value)
     }
 
     /// Sets EFER, as the guest wrote it, but for LMA, which is CR0's.

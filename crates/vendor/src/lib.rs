@@ -31,6 +31,9 @@ use paging::Mapping;
 use paging::walk::Paging;
 pub use start::{PAT_AT_RESET, Start};
 
+/// #UD.
+const UNDEFINED: u8 = 6;
+
 /// The result of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
@@ -169,6 +172,8 @@ pub trait VirtualCpu: decode::Registers + Sized {
     fn long_mode(&self) -> bool;
     /// The width code runs at.
     fn code_mode(&self) -> decode::Mode;
+    /// CS.L, whatever the mode: the code segment is one of 64 bits.
+    fn cs_long(&self) -> bool;
     /// CR4.
     fn cr4(&self) -> u64;
     /// Sets CR0, which may begin or end long mode; only what the caller found possible. False: the
@@ -176,7 +181,7 @@ pub trait VirtualCpu: decode::Registers + Sized {
     /// memory at CR3 where it begins PAE paging.
     fn set_cr0(&mut self, value: u64, memory: &dyn GuestPages) -> bool;
     /// After [`Quirk::DebugControl`]: lets the guest write DR4 to DR7 until the next exit.
-    fn let_debug_control(&mut self);
+    fn let_debug_control(&mut self) {}
     /// Current privilege level.
     fn privilege(&self) -> u8;
     /// EFER as the guest sees it.
@@ -190,25 +195,42 @@ pub trait VirtualCpu: decode::Registers + Sized {
     /// Drops what the core may have cached of the guest's nested translations.
     fn flush_translations(&mut self);
 
+    // Guests of guests. What stands here is for an extension that the guest isn't offered.
+
     /// After [`Exit::Undefined`]: carries the instruction out, but for stepping over it.
-    fn attempt(&mut self, memory: &dyn GuestPages) -> Attempt;
+    fn attempt(&mut self, _memory: &dyn GuestPages) -> Attempt {
+        self.inject(UNDEFINED, None);
+        Attempt::Refused
+    }
     /// As [`VirtualCpu::enter`], but enters the guest's inner guest: after [`Attempt::Enter`] until
     /// the guest goes on.
-    fn enter_inner(&mut self, requests: &AtomicU32) -> Entry;
+    fn enter_inner(&mut self, _requests: &AtomicU32) -> Entry {
+        Entry::Aborted
+    }
     /// Why the inner guest was left; to be asked once for each time.
-    fn inner_exit(&mut self, memory: &dyn GuestPages) -> Inner;
+    fn inner_exit(&mut self, _memory: &dyn GuestPages) -> Inner {
+        Inner::Done
+    }
     /// After [`Inner::Elsewhere`]: the guest has these registers there without an exit, or none.
     /// They may be used until [`VirtualCpu::flush_translations`].
-    fn inner_registers(&mut self, at: u64, registers: Option<Mapping>);
+    fn inner_registers(&mut self, _at: u64, _registers: Option<Mapping>) {}
     /// After [`Inner::Port`] and [`Inner::Cpuid`]: the inner guest's accumulator behind it.
-    fn set_inner_accumulator(&mut self, value: u64);
+    fn set_inner_accumulator(&mut self, _value: u64) {}
     /// Does the inner guest's next entry inject an event?
-    fn inner_injects(&self) -> bool;
+    fn inner_injects(&self) -> bool {
+        false
+    }
     /// Leaves the inner guest for this, if the guest wants that. True: the guest goes on.
-    fn notify(&mut self, notice: Notice) -> bool;
+    fn notify(&mut self, _notice: Notice) -> bool {
+        false
+    }
     /// An instruction that isn't known accessed what isn't there. True: it may be one of the
     /// extension's that needs no exit, and exits for itself if it is executed again.
-    fn exit_instead(&mut self) -> bool;
+    fn exit_instead(&mut self) -> bool {
+        false
+    }
     /// Is it the inner guest that is to run?
-    fn runs_inner(&self) -> bool;
+    fn runs_inner(&self) -> bool {
+        false
+    }
 }

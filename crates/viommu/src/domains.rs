@@ -1,14 +1,15 @@
 //! The tables of a guest's domains, in the format of the real IOMMU.
 //!
 //! An unmapping leaves a table that it empties where it is, since a guest maps where it unmapped:
-//! neither looks through a table, or takes a frame. What is empty is looked for when the pool is, in
-//! all domains of the guest, and where a large page is to be; and whatever a domain has is given
+//! neither looks through a table, or takes a frame. What is empty is looked for when the pool is,
+//! in all domains of the guest, and where a large page is to be; and whatever a domain has is given
 //! back with its last endpoint.
 //!
 //! Guarantees: a table's frames are used again only when no unit can have anything cached of them,
-//! its way to an empty one included; where a unit fails, they aren't used again at all. A guest with
-//! little mapped is refused nothing for the tables that it left empty, and who is refused because
-//! the pool is empty has all of them looked through once at most for each time that it unmaps.
+//! its way to an empty one included; where a unit fails, they aren't used again at all. A guest
+//! with little mapped is refused nothing for the tables that it left empty, and who is refused
+//! because the pool is empty has all of them looked through once at most for each time that it
+//! unmaps.
 
 use crate::{
     HYPER_TRANSPORT, MAX_ENDPOINTS, MAX_REGIONS, MESSAGES, PAGE, Reach, Refused, Region, Reserved,

@@ -15,8 +15,8 @@ const OUTSTANDING: u64 = 1 << 0;
 const VECTOR_SHIFT: u32 = 16;
 const DESTINATION_SHIFT: u32 = 32;
 
-/// What is posted for a vCPU, as processors and IOMMUs read and write it: 64 bytes, at a multiple of
-/// as many; Bochs 3.0 wants it at a multiple of 4096.
+/// What is posted for a vCPU, as processors and IOMMUs read and write it: 64 bytes, at a multiple
+/// of as many; Bochs 3.0 wants it at a multiple of 4096.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Descriptor {

@@ -171,19 +171,22 @@ impl<A: Area> Vcpu<A> {
         debug_status(&self.area, before)
     }
 
+    /// CS.L, whatever the mode.
+    pub fn cs_long(&self) -> bool {
+        self.area.read(Segment::Cs.rights()) & rights::LONG != 0
+    }
+
     /// Sets CR0, which may begin or end long mode. `pointers`: where the guest's CR3 has those of
     /// PAE paging, read if it is in force and PG, CD or NW changes. False: the CPU refuses it, for
-    /// they aren't right, or since long mode doesn't begin in code of 64 bits, nor in a task of 16
-    /// (SDM vol. 2, MOV to control registers).
+    /// they aren't right, or since long mode doesn't begin in a task of 16 bits (SDM vol. 2, MOV to
+    /// control registers).
     pub fn set_cr0(&mut self, value: u64, pointers: impl FnOnce(u64) -> [u64; 4]) -> bool {
         let (before, efer, cr4) = (self.cr0(), self.efer(), self.cr4());
         let paging = value & CR0_PG != 0;
         let long = efer & EFER_LME != 0 && paging;
-        if long && !self.long_mode() {
-            let [code, task] = [Segment::Cs, Segment::Tr].map(|s| self.area.read(s.rights()));
-            if code & rights::LONG != 0 || task & 0xF == TASK_OF_16 {
-                return false;
-            }
+        let is_of_16 = || self.area.read(Segment::Tr.rights()) & 0xF == TASK_OF_16;
+        if long && !self.long_mode() && is_of_16() {
+            return false;
         }
         if paging && (value ^ before) & POINTERS_BY != 0 && cr4 & CR4_PAE != 0 && !long {
             let pointers = pointers(self.area.read(field::GUEST_CR3));

@@ -31,24 +31,31 @@ fn paging_begins_and_ends_long_mode() {
 
 /// What the CPU refuses at MOV to CR0 it would refuse at the entry, and the VM would end.
 #[test]
-fn long_mode_doesnt_begin_everywhere() {
+fn long_mode_doesnt_begin_in_a_task_of_16_bits() {
     let none = |_| unreachable!("no PAE paging");
-    for (segment, rights) in [(Segment::Cs, 0xA09B), (Segment::Cs, 0xE09B), (Segment::Tr, 0x83)] {
-        let mut v = vcpu(FLAT, false);
-        v.area.write(field::GUEST_CR4, 0x2060);
-        v.set_efer(0x100);
-        let usual = v.area.read(segment.rights());
-        v.area.write(segment.rights(), rights);
-        assert!(!v.set_cr0(0x8000_0011, none), "{segment:?} {rights:#x}");
-        assert_eq!((v.paging().cr0, v.long_mode()), (0x11, false));
-        check(&v.area, &v.capabilities).unwrap();
-        v.area.write(segment.rights(), usual);
-        assert!(v.set_cr0(0x8000_0011, none));
-        check(&v.area, &v.capabilities).unwrap();
-    }
-    // It goes on where it runs, whatever the code is.
-    let mut v = vcpu(LONG, false);
+    let mut v = vcpu(FLAT, false);
+    v.area.write(field::GUEST_CR4, 0x2060);
+    v.set_efer(0x100);
+    let usual = v.area.read(Segment::Tr.rights());
+    v.area.write(Segment::Tr.rights(), 0x83);
+    assert!(!v.set_cr0(0x8000_0011, none));
+    assert_eq!((v.paging().cr0, v.long_mode()), (0x11, false));
+    check(&v.area, &v.capabilities).unwrap();
+    v.area.write(Segment::Tr.rights(), usual);
+    assert!(v.set_cr0(0x8000_0011, none) && v.long_mode());
+    check(&v.area, &v.capabilities).unwrap();
+    // It goes on where it runs, whatever the task is.
+    v.area.write(Segment::Tr.rights(), 0x83);
     assert!(v.set_cr0(0x8001_0011, none) && v.long_mode());
+}
+
+/// It doesn't begin in code of 64 bits, either: who asks looks at CS.L, outside of long mode, too.
+#[test]
+fn the_code_segment_says_what_it_is_for_in_any_mode() {
+    let mut v = vcpu(FLAT, false);
+    assert!(!v.cs_long());
+    v.area.write(Segment::Cs.rights(), 0xA09B);
+    assert!(v.cs_long() && !v.long_mode() && v.code_mode() == Mode::Bits16);
 }
 
 #[test]

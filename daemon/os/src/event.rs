@@ -1,7 +1,7 @@
 //! Writes of eventfds that others have, too. Who shares one can have it wait for room, whatever was
 //! set before; no system call writes to it otherwise. So a clock ticks while such writes are made,
-//! and a write that waits is interrupted by it. So is a message that is taken ([`interrupted`]): the
-//! system itself closes the descriptors in it for which there is no place, and that may wait.
+//! and a write that waits is interrupted by it. So is a message that is taken ([`interrupted`]):
+//! the system itself closes the descriptors in it for which there is no place, and that may wait.
 //!
 //! Guarantees: either waits for two ticks at most, if what it waits for hears signals. Without them
 //! nothing ticks. The handler reads

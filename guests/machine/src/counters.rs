@@ -254,8 +254,8 @@ impl Counted {
     /// Checks the count of `reason` against what each policy allows, give or take what these
     /// explain. With `direct` nothing that a test looks for exits but the timer's LVT entry,
     /// written to start it and to stop it. With `posted` a device's interrupts and the timer's exit
-    /// as with `trap`, and no completion does. A tick that is due when a guest on a shared core exits
-    /// anyway has no exit of its own.
+    /// as with `trap`, and no completion does. A tick that is due when a guest on a shared core
+    /// exits anyway has no exit of its own.
     pub fn expect(
         &self,
         test: &str,

@@ -1,5 +1,5 @@
-//! A driver of the guest's own VT-d unit, as Linux drives it: tables of the second level, a queue of
-//! invalidations with a word that each is waited for by, and entries for interrupts.
+//! A driver of the guest's own VT-d unit, as Linux drives it: tables of the second level, a queue
+//! of invalidations with a word that each is waited for by, and entries for interrupts.
 //!
 //! Guarantees: no wait without a limit. What is asked is asked as it is, right or wrong.
 

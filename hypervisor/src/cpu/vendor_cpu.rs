@@ -162,7 +162,8 @@ impl VendorCpu {
     }
 }
 
-/// Has each of these functions be the vendor's: `ref` takes `&self`, `mut` takes `&mut self`.
+/// Has each of these functions be the vendor's: `ref` takes `&self`, `mut` takes `&mut self`. One
+/// that the trait has a default for and that isn't listed would be the default for both vendors.
 macro_rules! delegate {
     ($($(#[$inline:meta])* $kind:ident $name:ident($($arg:ident: $type:ty),*) $(-> $ret:ty)?;)*) => {
         $(delegate!(@ $(#[$inline])* $kind $name ($($arg: $type),*) ($($ret)?));)*
@@ -306,6 +307,7 @@ impl VirtualCpu for VendorCpu {
         ref long_mode() -> bool;
         #[inline]
         ref code_mode() -> decode::Mode;
+        ref cs_long() -> bool;
         #[inline]
         ref cr4() -> u64;
         #[inline]

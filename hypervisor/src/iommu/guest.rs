@@ -100,8 +100,8 @@ struct Units {
 
 impl GuestIommu {
     /// Of a guest with these devices, which have these ids on the guest's bus, and are confined to
-    /// the guest's memory by the domain `memory`. Domain ids from `first` on are its own, as many as
-    /// devices. Boot only; the error is the end of a sentence.
+    /// the guest's memory by the domain `memory`. Domain ids from `first` on are its own, as many
+    /// as devices. Boot only; the error is the end of a sentence.
     #[cold]
     #[inline(never)]
     pub fn new(

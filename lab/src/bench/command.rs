@@ -56,7 +56,8 @@ enum What {
     Viommu(viommu::Args),
     /// A guest of a guest: what an exit costs at one level and at two
     Nested(nested::Args),
-    /// The daemon beside other servers of vhost-user disks: natively, and below a guest of stock QEMU
+    /// The daemon beside other servers of vhost-user disks: natively, and below a guest of stock
+    /// QEMU
     Io(io::Args),
 }
 

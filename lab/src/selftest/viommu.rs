@@ -31,8 +31,8 @@ const KEEPING: [&str; 4] = [
 ];
 const KEEPING_AT: DeviceName =
     DeviceName::Address { segment: 0, bus: 0, device: 0x1A, function: 0 };
-/// Descriptors that the unit has for them: each block is written and read, mapped and unmapped, each
-/// with a descriptor to wait by.
+/// Descriptors that the unit has for them: each block is written and read, mapped and unmapped,
+/// each with a descriptor to wait by.
 const REQUESTS: u64 = 2 * 2 * 2 * ((2 << 20) / 4096);
 /// Exits for the unit that it has at most, before it is polled.
 const SET_UP: u64 = 64;
@@ -132,8 +132,8 @@ fn vtd() -> Vec<Case> {
     cases
 }
 
-/// Debian's kernel with its own driver of the unit, which writes blocks of a disk and verifies them;
-/// what it does for them is no exit.
+/// Debian's kernel with its own driver of the unit, which writes blocks of a disk and verifies
+/// them; what it does for them is no exit.
 fn linux() -> Guest {
     Guest {
         tests: "",

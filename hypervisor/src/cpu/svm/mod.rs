@@ -311,13 +311,18 @@ impl VirtualCpu for SvmCpu {
         self.vcpu.vmcb.code_mode()
     }
 
+    fn cs_long(&self) -> bool {
+        self.vcpu.vmcb.cs_long()
+    }
+
     fn cr4(&self) -> u64 {
         self.vcpu.vmcb.cr4
     }
 
     fn set_cr0(&mut self, value: u64, _memory: &dyn GuestPages) -> bool {
         // The CPU reads the pointers of PAE paging when it needs them.
-        self.vcpu.set_cr0(value)
+        self.vcpu.set_cr0(value);
+        true
     }
 
     fn let_debug_control(&mut self) {

@@ -19,7 +19,7 @@ mod supported;
 mod switch;
 
 use super::extra::{self, Extra, Fresh};
-use super::vendor::{Attempt, Entry, Exit, GuestPages, Inner, Notice, Start, VirtualCpu};
+use super::vendor::{Entry, Exit, GuestPages, Start, VirtualCpu};
 use super::{rdtsc, x2apic};
 use crate::interrupts;
 use core::arch::asm;
@@ -27,7 +27,6 @@ use core::sync::atomic::AtomicU32;
 use current::Current;
 use delivery::{Event, Mode, VectorSet};
 use kept::Kept;
-use paging::Mapping;
 use paging::walk::Paging;
 pub use posts::Posts;
 pub use supported::{errata, posts, supported};
@@ -35,7 +34,6 @@ pub use switch::again;
 use switch::{Came, switch};
 use vmx::{Area, Capabilities, Outline, Vcpu, field};
 
-const UNDEFINED: u8 = 6;
 /// Of an exit's interruption information: valid, an NMI.
 const NMI: u64 = 1 << 31 | 2 << 8 | 2;
 const NMI_BITS: u64 = 1 << 31 | 7 << 8 | 0xFF;
@@ -386,6 +384,11 @@ impl VirtualCpu for VmxCpu {
     }
 
     #[inline(never)]
+    fn cs_long(&self) -> bool {
+        self.vcpu.cs_long()
+    }
+
+    #[inline(never)]
     fn cr4(&self) -> u64 {
         self.vcpu.cr4()
     }
@@ -394,9 +397,6 @@ impl VirtualCpu for VmxCpu {
     fn set_cr0(&mut self, value: u64, memory: &dyn GuestPages) -> bool {
         self.vcpu.set_cr0(value, |cr3| pae::pointers(cr3, memory))
     }
-
-    #[inline(never)]
-    fn let_debug_control(&mut self) {}
 
     #[inline(never)]
     fn privilege(&self) -> u8 {
@@ -426,47 +426,5 @@ impl VirtualCpu for VmxCpu {
     #[inline(never)]
     fn flush_translations(&mut self) {
         self.vcpu.flush();
-    }
-
-    #[inline(never)]
-    fn attempt(&mut self, _memory: &dyn GuestPages) -> Attempt {
-        self.inject(UNDEFINED, None);
-        Attempt::Refused
-    }
-
-    #[inline(never)]
-    fn enter_inner(&mut self, _requests: &AtomicU32) -> Entry {
-        Entry::Aborted
-    }
-
-    #[inline(never)]
-    fn inner_exit(&mut self, _memory: &dyn GuestPages) -> Inner {
-        Inner::Done
-    }
-
-    #[inline(never)]
-    fn inner_registers(&mut self, _at: u64, _registers: Option<Mapping>) {}
-
-    #[inline(never)]
-    fn set_inner_accumulator(&mut self, _value: u64) {}
-
-    #[inline(never)]
-    fn inner_injects(&self) -> bool {
-        false
-    }
-
-    #[inline(never)]
-    fn notify(&mut self, _notice: Notice) -> bool {
-        false
-    }
-
-    #[inline(never)]
-    fn exit_instead(&mut self) -> bool {
-        false
-    }
-
-    #[inline(never)]
-    fn runs_inner(&self) -> bool {
-        false
     }
 }

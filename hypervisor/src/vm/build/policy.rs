@@ -1,5 +1,5 @@
-//! By which policy a VM's vCPUs have their interrupts, and why: as the plan says, or what the machine
-//! allows at the least price.
+//! By which policy a VM's vCPUs have their interrupts, and why: as the plan says, or what the
+//! machine allows at the least price.
 
 use super::Builder;
 use crate::cpu;

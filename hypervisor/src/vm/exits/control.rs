@@ -40,7 +40,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     pub(in crate::vm) fn load_control(&mut self) -> Result<(), Fault> {
         let (instruction, next) = self.exited()?;
         let paging = self.cpu.paging();
-        let long_code = self.cpu.code_mode() == Mode::Bits64;
+        let long_code = self.cpu.cs_long();
         let state = State { cr0: paging.cr0, cr4: paging.cr4, efer: paging.efer, long_code };
         let cr0 = match instruction.op {
             Op::WriteCr { cr: 0, from } => control::write_cr0(state, self.operand(from)),

@@ -5,7 +5,7 @@ use super::{
     start::{Back, Start},
     started::{LOAD_CORE, SERVER_CORE, Started, pinned as pinned_words},
 };
-use crate::server;
+use crate::{bench::figures::median, server};
 use anyhow::{Context as _, Result, bail};
 use exitless::context::Context;
 use serde::{Deserialize, Serialize};
@@ -85,9 +85,7 @@ pub struct Cell {
 impl Cell {
     /// The median over the runs.
     pub fn median(&self, of: impl Fn(&Figures) -> f64) -> f64 {
-        let mut all: Vec<f64> = self.runs.iter().map(of).collect();
-        all.sort_by(f64::total_cmp);
-        all.get(all.len() / 2).copied().unwrap_or(f64::NAN)
+        median(&self.runs.iter().map(of).collect::<Vec<_>>())
     }
 
     pub fn requests(&self) -> u64 {

@@ -7,7 +7,7 @@
 
 use super::{
     cell::{Cell, Figures, Load, Programs, measure},
-    output::{Shown, megahertz, rows},
+    output::{Shown, megahertz, rows, ticks},
     peer::Peer,
     start::{Back, PACE},
 };
@@ -82,7 +82,6 @@ fn table(back: Back, cells: &[Cell]) -> Table {
             table.line(format!("QD {}", cell.load.depth), COLUMNS.map(|_| String::new()));
         }
         let each = |of: &dyn Fn(&Figures) -> f64| cell.median(|run| of(run) / run.requests as f64);
-        let ticks = |cpu: u64| cpu as f64 * megahertz() / 1000.0;
         let in_flight = cell.median(|run| run.in_flight.unwrap_or(f64::NAN));
         table.part(
             cell.peer.name(),

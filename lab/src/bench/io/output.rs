@@ -43,6 +43,11 @@ pub fn megahertz() -> f64 {
     number.unwrap_or(f64::NAN)
 }
 
+/// So many nanoseconds in ticks.
+pub fn ticks(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 * megahertz() / 1000.0
+}
+
 /// What the part `clients` shows.
 pub fn clients(cells: &[Cell], echoes: &[(u32, Figures)], instructions: bool) -> Result<Shown> {
     let blocks = blocks(cells, echoes, instructions);
@@ -95,7 +100,7 @@ fn echo_table(echoes: &[(u32, Figures)]) -> Table {
                 none(),
                 two(figures.p50 as f64 / 1000.0),
                 two(figures.p99 as f64 / 1000.0),
-                whole(figures.own_cpu as f64 / requests * megahertz() / 1000.0),
+                whole(ticks(figures.own_cpu) / requests),
             ],
         );
     }
@@ -124,7 +129,6 @@ fn table(cells: &[Cell]) -> Table {
             last = Some(load);
         }
         let each = |of: &dyn Fn(&Figures) -> f64| cell.median(|run| of(run) / run.requests as f64);
-        let ticks = |cpu: u64| cpu as f64 * megahertz() / 1000.0;
         let switches = |run: &Figures| run.server_switches.unwrap_or(0) as f64 * 1000.0;
         table.part(
             cell.peer.name(),

@@ -1,5 +1,5 @@
-//! One run: the guest with fio on the NVMe controller, as a VM behind what IOMMU there is, or on the
-//! bare machine behind its own.
+//! One run: the guest with fio on the NVMe controller, as a VM behind what IOMMU there is, or on
+//! the bare machine behind its own.
 
 use super::strategy::{Place, Server};
 use crate::{

@@ -1,5 +1,6 @@
 //! A Debian guest below a stock QEMU with two networks of one daemon, on one switch: its kernel's
-//! own driver, with all that QEMU and the daemon agree on, and one of them with two pairs of queues.
+//! own driver, with all that QEMU and the daemon agree on, and one of them with two pairs of
+//! queues.
 //!
 //! Guarantees: what the guest compares went by the daemon, in both directions at once; segments
 //! longer than a frame went whole; and the daemon was killed while files were on their way, and

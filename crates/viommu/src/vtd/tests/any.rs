@@ -1,5 +1,5 @@
-//! What a guest may do in any order: what devices reach is what the model says, and nothing leads out
-//! of the guest's memory.
+//! What a guest may do in any order: what devices reach is what the model says, and nothing leads
+//! out of the guest's memory.
 
 use super::super::at::QUEUE_TAIL;
 use super::super::*;

@@ -1,4 +1,5 @@
-//! What is left when nobody waits for it any more: at the program's end, of a ring that was given up.
+//! What is left when nobody waits for it any more: at the program's end, of a ring that was given
+//! up.
 
 use super::{done, ended, memory, next, open, read, request, serve, shake};
 use crate::storage::Store;
@@ -31,8 +32,8 @@ fn what_was_answered_is_flushed_at_the_end() {
     assert_eq!(told.iter().collect::<Vec<_>>(), [1, 3]);
 }
 
-/// A ring that isn't waited for any more has its memory used by somebody else: a late answer doesn't
-/// touch it, and what wasn't answered isn't asked for again.
+/// A ring that isn't waited for any more has its memory used by somebody else: a late answer
+/// doesn't touch it, and what wasn't answered isn't asked for again.
 #[test]
 fn what_was_abandoned_touches_no_memory() {
     let (go, may_answer) = mpsc::channel();

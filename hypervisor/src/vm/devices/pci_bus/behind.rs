@@ -1,4 +1,5 @@
-//! What the bus does by its VT-d unit: stores to its registers, and interrupts that are routed anew.
+//! What the bus does by its VT-d unit: stores to its registers, and interrupts that are routed
+//! anew.
 //!
 //! Guarantees: what one exit does is bounded; what is left is done at the first vCPU's next exit,
 //! which is asked for. An invalidation of interrupts is answered when all of them are routed anew.

@@ -6,7 +6,8 @@ use super::{
     said::Rate,
 };
 use crate::bench::{
-    io::output::{NAME, Shown, megahertz},
+    figures::median,
+    io::output::{NAME, Shown, megahertz, ticks},
     show::{Block, Source, Table, two, whole},
 };
 use anyhow::Result;
@@ -29,15 +30,12 @@ pub fn shown(accelerator: Accelerator, seconds: u32, cells: &[Cell]) -> Result<S
     for (at, depth) in DEPTHS.into_iter().enumerate() {
         table.line(format!("QD {depth}"), COLUMNS.map(|_| String::new()));
         for cell in cells {
+            let runs: Vec<&Rate> = cell.runs.iter().filter_map(|run| run.get(at)).collect();
             let median = |of: &dyn Fn(&Rate) -> f64| {
-                let mut all: Vec<f64> =
-                    cell.runs.iter().filter_map(|run| run.get(at)).map(of).collect();
-                all.sort_by(f64::total_cmp);
-                all.get(all.len() / 2).copied().unwrap_or(f64::NAN)
+                median(&runs.iter().map(|rate| of(rate)).collect::<Vec<_>>())
             };
             let each =
                 |of: &dyn Fn(&Rate) -> f64| median(&|rate| of(rate) / rate.cost.requests as f64);
-            let ticks = |cpu: u64| cpu as f64 * megahertz() / 1000.0;
             table.part(
                 cell.peer.name(),
                 [
