@@ -23,7 +23,8 @@ use window::Window;
 
 /// Elements of a ring.
 pub const MAX_RING: u16 = 256;
-/// A ring without requests is polled for this long, 200 µs. Waking up costs some 10.
+/// A ring without requests is polled for this long at most, 200 µs, and for less where they don't
+/// come so soon. Waking up costs some 10.
 const IDLE: u64 = HERTZ / 5_000;
 /// So many wake-ups in a row without work are one too many: for a hundredth of a second the ring's
 /// kicks aren't listened to.
@@ -156,7 +157,7 @@ impl Served {
 
 impl Rings {
     pub fn new(clock: Clock) -> Rings {
-        let settings = Settings { idle: IDLE, ..Settings::usual(HERTZ) };
+        let settings = Settings { idle: IDLE, adapts: true, ..Settings::usual(HERTZ) };
         let (all, devices, switches) = (Slab::new(), Slab::new(), Vec::new());
         Rings {
             served: Served {

@@ -4,7 +4,8 @@
 //!
 //! Rules:
 //! - A queue is polled from its first kick on, or from [`Schedule::poll`] on, until it had nothing
-//!   for [`Settings::idle`].
+//!   for [`Settings::idle`]; or for less, down to nothing, where that follows how soon its requests
+//!   come ([`Settings::adapts`]).
 //! - A turn is one or more pieces of work of one queue. It ends when the queue is empty, its VM is
 //!   at a limit, or more than [`Settings::max_bytes`] were served. Small requests are one piece
 //!   together ([`Schedule::batch`]): what is done after a piece costs more than to serve one.
@@ -57,6 +58,7 @@ extern crate alloc;
 pub mod balance;
 mod delay;
 pub mod handover;
+mod patience;
 #[cfg(any(test, feature = "process"))]
 mod process;
 mod queue;

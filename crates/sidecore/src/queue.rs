@@ -1,6 +1,8 @@
 //! A queue as the schedule knows it.
 
-use crate::turn::Wait;
+use crate::patience::Patience;
+use crate::settings::Settings;
+use crate::turn::{Wait, elapsed};
 
 /// Whether it is there, and looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +35,8 @@ pub struct Queue {
     pub turn: u64,
     /// What it had when another queue's turn looked at it, and since when.
     pub backlog: (u16, u64),
+    /// For how long it is polled without having something.
+    pub patience: Patience,
 }
 
 impl Queue {
@@ -49,7 +53,22 @@ impl Queue {
         held: 0,
         turn: 0,
         backlog: (0, 0),
+        patience: Patience::new(0),
     };
+
+    /// After how many ticks it is to sleep, if it has nothing until then. `None`: now.
+    pub fn sleeps_after(&self, now: u64) -> Option<u64> {
+        let left = self.patience.ticks().checked_sub(elapsed(self.busy, now));
+        left.filter(|left| *left > 0)
+    }
+
+    /// A request came that wasn't waited for any more.
+    pub fn missed(&mut self, now: u64, settings: &Settings) {
+        if settings.adapts {
+            self.patience.missed(elapsed(self.busy, now), settings.idle);
+        }
+        self.busy = now;
+    }
 
     /// Its VM is at a limit: it waits for time to pass, not for others. It is polled on, as what it
     /// is.

@@ -59,8 +59,8 @@ pub struct Schedule {
     pub(crate) round: Round,
     /// Behind the queue that had the last turn.
     from: usize,
-    /// No queue that is polled has had nothing since earlier than this.
-    oldest: u64,
+    /// No queue that is polled is to sleep before this.
+    sleeps_at: u64,
     /// The last turn was a kicked queue's.
     was_work: bool,
     /// Grows when something was served, and by passes in which nobody could be.
@@ -88,7 +88,7 @@ impl Schedule {
             running: None,
             round: Round::EMPTY,
             from: 0,
-            oldest: 0,
+            sleeps_at: 0,
             was_work: false,
             worked: 1,
             begun: 0,

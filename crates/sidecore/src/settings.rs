@@ -16,8 +16,10 @@ pub struct Settings {
     pub work_stuck: u64,
     /// A queue whose backlog doesn't grow may wait for this long while another has its turn.
     pub queue_stuck: u64,
-    /// A queue without requests is polled for this long.
+    /// A queue without requests is polled for this long, or for this long at most.
     pub idle: u64,
+    /// For how long follows how soon its requests come: a core that has other work, too.
+    pub adapts: bool,
     /// For this long a VM saves up what its limits allow.
     pub burst: u64,
     /// To be compared with: queues are served one after the other, each until it is empty or had
@@ -38,6 +40,7 @@ impl Settings {
             work_stuck: ticks_per_second / 100_000,
             queue_stuck: ticks_per_second / 200_000,
             idle: ticks_per_second.saturating_mul(3),
+            adapts: false,
             burst: ticks_per_second / 100,
             whole_turns: false,
         }

@@ -115,3 +115,8 @@ pub(crate) const fn elapsed(then: u64, now: u64) -> u64 {
     let ticks = now.wrapping_sub(then);
     if ticks > i64::MAX as u64 { 0 } else { ticks }
 }
+
+/// Has this time come, or was it half of all times ago at most?
+pub(crate) const fn is_due(at: u64, now: u64) -> bool {
+    now.wrapping_sub(at) <= i64::MAX as u64
+}

@@ -3,9 +3,10 @@
 //! Guarantees: whoever comes, goes or falls asleep ends the round that was found without it.
 
 use super::Schedule;
+use crate::patience::Patience;
 use crate::queue::{Queue, State};
 use crate::share::{Debt, Share, Vm};
-use crate::turn::Look;
+use crate::turn::{Look, is_due};
 
 impl Schedule {
     /// A VM begins at this place with this share; what was at its place before is
@@ -25,7 +26,8 @@ impl Schedule {
         self.leave(queue);
         match self.queues.get_mut(queue) {
             Some(place) if vm < self.vms.len() => {
-                *place = Queue { state: State::Notifies, vm, ..Queue::ABSENT };
+                let patience = Patience::new(self.settings.idle);
+                *place = Queue { state: State::Notifies, vm, patience, ..Queue::ABSENT };
                 true
             }
             _ => false,
@@ -44,6 +46,7 @@ impl Schedule {
         let joined = self.join(queue, vm);
         if let Some(place) = self.queues.get_mut(queue).filter(|_| joined) {
             (place.state, place.busy) = (State::Polled, now);
+            self.sleeps_before(now, self.settings.idle);
         }
         joined
     }
@@ -62,7 +65,10 @@ impl Schedule {
         match self.queues.get_mut(queue) {
             Some(place) if place.state == State::Notifies => {
                 self.round.end();
-                (place.state, place.kicked, place.busy) = (State::Polled, Some(now), now);
+                place.missed(now, &self.settings);
+                (place.state, place.kicked) = (State::Polled, Some(now));
+                let patience = place.patience.ticks();
+                self.sleeps_before(now, patience);
                 true
             }
             _ => false,
@@ -78,12 +84,20 @@ impl Schedule {
             return true;
         };
         if look.waiting(queue) > 0 {
-            place.busy = now;
+            place.missed(now, &self.settings);
             return false;
         }
         (place.state, place.kicked, place.waits) = (State::Notifies, None, None);
         self.end(queue);
         true
+    }
+
+    /// A queue that is polled from now on may be to sleep after so many ticks.
+    fn sleeps_before(&mut self, now: u64, patience: u64) {
+        let at = now.wrapping_add(patience);
+        if is_due(at, self.sleeps_at) {
+            self.sleeps_at = at;
+        }
     }
 
     /// Is it polled, so that nobody needs its kicks?

@@ -3,7 +3,7 @@
 use super::round::Waiting;
 use super::{Schedule, key_of, time_of};
 use crate::queue::State;
-use crate::turn::{Look, elapsed};
+use crate::turn::{Look, elapsed, is_due};
 
 impl Schedule {
     /// The queue that a scan would find, as the last one says, if it is as it was: its VM had
@@ -99,29 +99,24 @@ impl Schedule {
     /// One that had nothing for long, where a scan has found that none may be served.
     #[inline]
     pub(super) fn find_idle(&mut self, now: u64) -> Option<usize> {
-        if elapsed(self.oldest, now) < self.settings.idle { None } else { self.look_for_idle(now) }
+        if is_due(self.sleeps_at, now) { self.look_for_idle(now) } else { None }
     }
 
     #[inline(never)]
     fn look_for_idle(&mut self, now: u64) -> Option<usize> {
         let Schedule { queues, vms, settings, from, .. } = self;
         let from = (*from).min(queues.len());
-        let (mut oldest, mut longest) = (now, 0);
+        let mut soonest = settings.idle;
         for place in (from..queues.len()).chain(0..from) {
             let queue = &queues[place];
             if queue.state != State::Polled || queue.waits.is_some() || !vms[queue.vm].is_open(now)
             {
                 continue;
             }
-            let had_nothing = elapsed(queue.busy, now);
-            if had_nothing >= settings.idle {
-                return Some(place);
-            }
-            if had_nothing > longest {
-                (oldest, longest) = (queue.busy, had_nothing);
-            }
+            let Some(left) = queue.sleeps_after(now) else { return Some(place) };
+            soonest = soonest.min(left);
         }
-        self.oldest = oldest;
+        self.sleeps_at = now.wrapping_add(soonest);
         None
     }
 

@@ -386,7 +386,7 @@ proptest! {
         let any = Settings {
             ticks_per_second: n[0], min_bytes: n[1], max_bytes: n[2], work_stuck: n[3],
             queue_stuck: n[4], idle: n[5], burst: n[6], credit: n[7],
-            whole_turns: n[0] % 2 == 0,
+            whole_turns: n[0] % 2 == 0, adapts: n[1] % 2 == 0,
         };
         let mut s = Schedule::new(if usual { USUAL } else { any }, 4, 4);
         let mut rings = Rings([0; 4], 0);

@@ -230,3 +230,54 @@ fn queues_sleep_in_the_order_in_which_they_had_something() {
     }
     assert_eq!(s.next(9 * idle, &mut rings), Turn::Nothing);
 }
+
+/// Who asks seldom isn't polled for after its requests; who asks often is, for longer each time
+/// that it had to kick.
+#[test]
+fn a_queue_is_polled_for_as_long_as_its_requests_are_worth_it() {
+    let settings = Settings { adapts: true, idle: 1600, ..USUAL };
+    let (mut s, mut rings) = (Schedule::new(settings, 4, 4), Rings([0; 4], 0));
+    assert!(s.poll(0, 3, 0));
+    // Its first request comes at once; what each one leaves is polled for so long.
+    let mut now = 0;
+    let mut polled = |now: &mut u64, s: &mut Schedule| {
+        rings.0[0] = 1;
+        assert_eq!(s.next(*now, &mut rings), Turn::Serve(0));
+        rings.0[0] = 0;
+        assert_eq!(s.served(0, piece(512, 1), *now, &mut rings), Switch);
+        let begun = *now;
+        while s.next(*now, &mut rings) == Turn::Nothing {
+            *now += 1;
+        }
+        assert!(s.sleep(0, *now, &mut rings));
+        *now - begun
+    };
+    assert_eq!(polled(&mut now, &mut s), 1600);
+    for (after, then) in [(1, 0), (1, 100), (1, 200), (1600, 0), (1500, 100), (0, 200)] {
+        now += after;
+        assert!(s.kicked(0, now));
+        assert_eq!(polled(&mut now, &mut s), then, "after {after}");
+    }
+}
+
+/// Where one sleeps soon, another that is polled for longer doesn't keep it awake, nor the other
+/// way round.
+#[test]
+fn each_queue_has_its_own_patience() {
+    let settings = Settings { adapts: true, idle: 1600, ..USUAL };
+    let (mut s, mut rings) = (Schedule::new(settings, 4, 4), Rings([0; 4], 0));
+    assert!(s.poll(0, 0, 0) && s.join(1, 1));
+    assert_eq!(s.next(10, &mut rings), Turn::Nothing);
+    assert!(s.kicked(1, 10_000_000));
+    // The first is due long since, the second had a late kick: it has no patience.
+    for _ in 0..2 {
+        let Turn::Sleep(place) = s.next(10_000_000, &mut rings) else { panic!() };
+        assert!(s.sleep(place, 10_000_000, &mut rings));
+    }
+    assert!(s.poll(0, 0, 10_000_000) && s.kicked(1, 10_000_001));
+    assert_eq!(s.next(10_000_100, &mut rings), Turn::Nothing);
+    assert_eq!(s.next(10_000_101, &mut rings), Turn::Sleep(1));
+    assert!(s.sleep(1, 10_000_101, &mut rings));
+    assert_eq!(s.next(10_001_599, &mut rings), Turn::Nothing);
+    assert_eq!(s.next(10_001_600, &mut rings), Turn::Sleep(0));
+}
