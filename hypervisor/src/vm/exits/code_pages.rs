@@ -86,8 +86,10 @@ impl CodePages {
         place.is_some_and(|at| memory.holds(at, opcode))
     }
 
-    /// Does this opcode stand at RIP, in 64-bit code, as far as the cache knows? Where it stood the
-    /// last time its bytes alone are looked at: code of 32 bits at the same address is as long.
+    /// Is what exited at RIP this opcode without a prefix, as far as is known? `cpu` has exited for
+    /// that instruction, of whatever length: a CPU that tells it has told enough. Else its bytes
+    /// are looked at in 64-bit code where it stood the last time: code of 32 bits at the same
+    /// address is as long.
     #[inline(always)]
     pub fn stands<const N: usize>(
         &mut self,
@@ -96,6 +98,9 @@ impl CodePages {
         site: Site,
         opcode: &[u8; N],
     ) -> bool {
+        if let Some(next) = cpu.next_rip() {
+            return next.wrapping_sub(cpu.rip()) == N as u64;
+        }
         let (at, cr3) = (cpu.rip(), cpu.paging().cr3);
         let last = &self.last[site as usize];
         let known = last.at == at && last.cr3 == cr3;
