@@ -14,6 +14,7 @@ use super::{
     inner_linux::{self, Device, Given, Heard, Idle, Window},
     names::named,
     tally::Tally,
+    workers::{AT_ONCE, side_by_side},
 };
 use crate::{console::tail, summary::Summary};
 use anyhow::{Result, bail};
@@ -50,14 +51,10 @@ pub fn chosen(quick: bool, only: Option<&str>) -> Vec<Kind> {
 
 /// Runs them.
 pub fn run(cx: &Context, chosen: &[Kind], tally: &Tally) -> Result<Summary> {
-    let mut summary = Summary::default();
     if !chosen.is_empty() {
         inner_linux::prepare(cx)?;
     }
-    for &(name, device) in chosen {
-        summary += tally.play(cx, name, || one(cx, device))?;
-    }
-    Ok(summary)
+    side_by_side(cx, chosen, AT_ONCE, |(name, device)| tally.play(cx, name, || one(cx, *device)))
 }
 
 /// Boots one, and gives what is to be told; an error is what was wrong.

@@ -158,7 +158,7 @@ impl Chosen {
         let bochs = choice.is_on(Emulator::Bochs) && anything;
         let chosen = Chosen {
             cases: choice.cases(),
-            kernels: if usual { table::chosen(quick, only) } else { Vec::new() },
+            kernels: if usual { table::chosen(quick, long, only) } else { Vec::new() },
             hypervisors: if usual { hypervisor::chosen(quick, only) } else { Vec::new() },
             exitless: if usual { inner_exitless::chosen(quick, only) } else { Vec::new() },
             stock: if qemu && anything { stock::chosen(quick, long, only) } else { Vec::new() },
@@ -224,7 +224,7 @@ pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
     if boots::has_all(&cases) {
         boots::write(cx, &summary)?;
     }
-    summary += table::run(cx, &kernels, only.is_none(), &tally)?;
+    summary += table::run(cx, &kernels, only.is_none() && choice.long, &tally)?;
     summary += hypervisor::run(cx, &hypervisors, &tally)?;
     summary += inner_exitless::run(cx, &exitless, &kernel, &tally)?;
     summary += stock::run(cx, &stock, &tally)?;

@@ -123,7 +123,7 @@ pub fn chosen(quick: bool, long: bool, only: Option<&str>) -> Vec<Kind> {
     KINDS.into_iter().filter(chosen).collect()
 }
 
-/// Runs them, one after the other: the daemon and the guest are busy at once.
+/// Runs them.
 pub fn run(cx: &Context, chosen: &[Kind], tally: &Tally) -> Result<Summary> {
     if chosen.is_empty() {
         return Ok(Summary::default());

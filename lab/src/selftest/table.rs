@@ -2,7 +2,8 @@
 //! from little to much memory, each taking CPUs offline and back, reading its disk, and one of
 //! them rebooting in the middle of I/O.
 //!
-//! Guarantees: the table in the docs is what the last whole run saw; nobody types it.
+//! Guarantees: a whole test has each kernel and each shape, and with `--long` each kernel in each
+//! shape; the table in the docs is what the last one of those saw, and nobody types it.
 
 use super::{
     alone,
@@ -62,15 +63,22 @@ impl Shape {
     }
 }
 
-/// Those whose name has `only` in it, or all; a quick test has none.
-pub fn chosen(quick: bool, only: Option<&str>) -> Vec<(&'static str, Shape)> {
+/// What a whole test has: a kernel, and the place of its shape.
+const USUAL: [(&str, usize); 6] =
+    [("6.12-rt", 0), ("newest", 1), ("6.1", 2), ("6.12", 3), ("6.12", 4), ("6.12", 5)];
+
+/// Those whose name has `only` in it, or all with `long`; a quick test has none.
+pub fn chosen(quick: bool, long: bool, only: Option<&str>) -> Vec<(&'static str, Shape)> {
+    let usual = |kernel: &str, shape: &Shape| {
+        USUAL.iter().any(|(of, at)| *of == kernel && SHAPES[*at] == *shape)
+    };
     let all = KERNELS.iter().flat_map(|k| SHAPES.map(|shape| (*k, shape)));
     // Much memory takes long to clear; once is enough, as for what is a matter of one driver.
     let everywhere = |shape: &Shape| shape.memory < 8192 * MIB && shape.option.is_empty();
     let all = all.filter(|(kernel, shape)| everywhere(shape) || *kernel == "6.12");
     all.filter(|(kernel, shape)| match only {
         Some(text) => named(&name(kernel, *shape), text),
-        None => !quick,
+        None => long || (!quick && usual(kernel, shape)),
     })
     .collect()
 }
@@ -220,6 +228,17 @@ mod tests {
 
     const SHAPE: Shape = Shape { cpus: 2, memory: 1024 * MIB, reboots: true, option: "" };
     const GOOD: &str = "@exitless reboots\n[ 1.0] x @exitless table kernel=6.1 cpus=2 cycled=1 memory=980000 sum=abc interrupts=600 complaints=0\n";
+
+    #[test]
+    fn a_whole_test_has_each_kernel_and_each_shape() {
+        let usual = chosen(false, false, None);
+        for (kernel, shape) in chosen(false, true, None) {
+            assert!(usual.iter().any(|(other, _)| *other == kernel), "{kernel}");
+            assert!(usual.iter().any(|(_, other)| *other == shape), "{}", shape.column());
+        }
+        assert_eq!(usual.len(), USUAL.len());
+        assert!(chosen(true, false, None).is_empty());
+    }
 
     #[test]
     fn only_what_is_all_right_passes() {

@@ -1,7 +1,9 @@
-//! What an interrupt with its completion costs, and a tick, in exits by reason: said in lines of
-//! which `exitless demo --machine bochs` makes a table.
+//! What an interrupt with its completion costs, and a tick, in exits by reason, and what an exit
+//! takes of the time-stamp counter: said in lines of which `exitless demo --machine bochs` makes a
+//! table.
 //!
-//! Guarantees: nothing is looked for here but that all of them come.
+//! Guarantees: nothing is looked for here but that all of them come. On Bochs the counter counts
+//! instructions, to within those that its CPUs execute in turn.
 
 use crate::counters::{Counted, Window};
 use crate::{
@@ -9,7 +11,10 @@ use crate::{
     console::{check, println},
     cpu, idt, smp, wait, x2apic,
 };
-use core::fmt;
+use core::{
+    fmt,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 /// How often each thing is done.
 const TIMES: u64 = 1000;
@@ -39,13 +44,28 @@ fn came(vector: u8, count: u64) -> bool {
     wait::until(|| idt::count_on(0, vector) >= count)
 }
 
+/// What the second CPU's commands took, in ticks of the counter.
+static SENDING: AtomicU64 = AtomicU64::new(0);
+
 /// The second CPU: interrupts the first, one after the other.
 fn sends(_: usize) {
     let before = idt::count_on(0, VECTOR);
     (1..=TIMES).for_each(|n| {
-        x2apic::send(0, u64::from(VECTOR));
+        SENDING.fetch_add(ticks(|| x2apic::send(0, u64::from(VECTOR))), Relaxed);
         came(VECTOR, before + n);
     });
+}
+
+fn ticks(act: impl FnOnce()) -> u64 {
+    let begun = cpu::tsc();
+    act();
+    cpu::tsc() - begun
+}
+
+/// Says what `times` of these took, beyond what it takes to look at the counter.
+fn price(what: &str, times: u64, took: u64) {
+    let looks = (0..times).map(|_| ticks(|| ())).sum();
+    println!("price {what} {times} {}", took.saturating_sub(looks));
 }
 
 /// From another CPU, from itself, by a timer that is set each time, and by one that goes on.
@@ -60,6 +80,11 @@ pub fn costs(test: &str, boot: &Boot) {
     let mut all = wait::patiently(|| smp::finished(1, number));
     // The sender was told by an interrupt, which exits here.
     say("sent", TIMES, window);
+    price("sent", TIMES, SENDING.load(Relaxed));
+    let cpuid = || {
+        cpu::cpuid(0);
+    };
+    price("cpuid", TIMES, (0..TIMES).map(|_| ticks(cpuid)).sum());
     let window = Window::open();
     let before = idt::count_on(0, VECTOR);
     all &= (1..=TIMES).all(|n| {
