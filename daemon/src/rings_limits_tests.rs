@@ -62,11 +62,39 @@ fn a_burst_is_what_is_saved_up() {
     let (at, next) = rings.next_at();
     assert_eq!(next, Some(at + MILLISECOND));
     now.set(at + 20 * MILLISECOND);
+    rings.slept(at);
     for _ in 0..50 {
         guest.offer(ELEMENTS);
         rings.serve();
     }
     assert_eq!(guest.completed(&mut rings), 121);
+}
+
+/// A thread that is taken away while it polls leaves its core to others: for a while it listens to
+/// its rings and doesn't poll them.
+#[test]
+fn a_thread_that_is_taken_away_while_it_polls_sleeps() {
+    let (mut rings, now) = manual();
+    let guest = Guest::new(&mut rings, Limits::default());
+    let (kick, _other) = std::os::unix::net::UnixStream::pair().expect("two sockets");
+    rings.get(guest.place).expect("it is there").kick = Some(kick.into());
+    let is_polled_after = |rings: &mut Rings, pause| {
+        now.set(now.get() + pause);
+        rings.serve();
+        guest.offer(1);
+        rings.kicked(guest.place);
+        rings.serve();
+        rings.schedule().is_polled(guest.place)
+    };
+    assert!(is_polled_after(&mut rings, 100_000));
+    assert!(!is_polled_after(&mut rings, MILLISECOND));
+    assert!(!is_polled_after(&mut rings, 100_000));
+    // Time in which it slept isn't taken away from it.
+    let then = now.get();
+    now.set(then + 100 * MILLISECOND);
+    rings.slept(then);
+    assert!(!is_polled_after(&mut rings, 0), "the kick came late");
+    assert!(is_polled_after(&mut rings, 100_000));
 }
 
 #[test]

@@ -26,6 +26,9 @@ const PASSES: u32 = 256;
 const WITHOUT_KICK: u64 = HERTZ / 20_000;
 /// What a ring costs that is found broken, in bytes.
 const BROKEN_CHARGE: u64 = 32 << 10;
+/// A pass that finds nothing takes less than a microsecond: the system had the core for others in
+/// one of 200.
+const PREEMPTED: u64 = HERTZ / 5_000;
 
 /// What a piece of work came to.
 #[derive(Clone, Copy, Default)]
@@ -135,6 +138,9 @@ impl Rings {
     fn note_time(&mut self, now: u64) {
         if let Some((then, found)) = self.before.take() {
             let took = now.saturating_sub(then);
+            if !found && took > PREEMPTED {
+                self.schedule.preempted(now);
+            }
             *(if found { &mut self.time.busy } else { &mut self.time.polling }) += took;
         }
     }

@@ -57,8 +57,9 @@ impl Queue {
     };
 
     /// After how many ticks it is to sleep, if it has nothing until then. `None`: now.
-    pub fn sleeps_after(&self, now: u64) -> Option<u64> {
-        let left = self.patience.ticks().checked_sub(elapsed(self.busy, now));
+    pub fn sleeps_after(&self, now: u64, yields: bool) -> Option<u64> {
+        let patience = if yields { 0 } else { self.patience.ticks() };
+        let left = patience.checked_sub(elapsed(self.busy, now));
         left.filter(|left| *left > 0)
     }
 

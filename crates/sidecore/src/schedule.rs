@@ -6,6 +6,7 @@ mod round;
 mod scan;
 mod stuck;
 
+use crate::patience::Yielding;
 use crate::queue::{Queue, State};
 use crate::settings::Settings;
 use crate::share::{SET_BACK, Share, Virtual, Vm};
@@ -61,6 +62,7 @@ pub struct Schedule {
     from: usize,
     /// No queue that is polled is to sleep before this.
     sleeps_at: u64,
+    yielding: Yielding,
     /// The last turn was a kicked queue's.
     was_work: bool,
     /// Grows when something was served, and by passes in which nobody could be.
@@ -89,6 +91,7 @@ impl Schedule {
             round: Round::EMPTY,
             from: 0,
             sleeps_at: 0,
+            yielding: Yielding::default(),
             was_work: false,
             worked: 1,
             begun: 0,

@@ -92,8 +92,18 @@ impl Schedule {
         true
     }
 
+    /// The system took the core away while the last pass found nothing, until now: others want it.
+    /// It is for a thread of a system, where [`Settings::adapts`](crate::Settings::adapts).
+    pub fn preempted(&mut self, now: u64) {
+        if self.settings.adapts {
+            self.yielding.preempted(now, self.settings.ticks_per_second);
+            self.sleeps_at = now;
+        }
+    }
+
     /// A queue that is polled from now on may be to sleep after so many ticks.
     fn sleeps_before(&mut self, now: u64, patience: u64) {
+        let patience = if self.yielding.is_on(now) { 0 } else { patience };
         let at = now.wrapping_add(patience);
         if is_due(at, self.sleeps_at) {
             self.sleeps_at = at;

@@ -104,8 +104,8 @@ impl Schedule {
 
     #[inline(never)]
     fn look_for_idle(&mut self, now: u64) -> Option<usize> {
-        let Schedule { queues, vms, settings, from, .. } = self;
-        let from = (*from).min(queues.len());
+        let Schedule { queues, vms, settings, from, yielding, .. } = self;
+        let (from, yields) = ((*from).min(queues.len()), yielding.is_on(now));
         let mut soonest = settings.idle;
         for place in (from..queues.len()).chain(0..from) {
             let queue = &queues[place];
@@ -113,7 +113,7 @@ impl Schedule {
             {
                 continue;
             }
-            let Some(left) = queue.sleeps_after(now) else { return Some(place) };
+            let Some(left) = queue.sleeps_after(now, yields) else { return Some(place) };
             soonest = soonest.min(left);
         }
         self.sleeps_at = now.wrapping_add(soonest);

@@ -281,3 +281,32 @@ fn each_queue_has_its_own_patience() {
     assert_eq!(s.next(10_001_599, &mut rings), Turn::Nothing);
     assert_eq!(s.next(10_001_600, &mut rings), Turn::Sleep(0));
 }
+
+/// Where the core was taken away nothing is polled for after its request, until the time is over.
+#[test]
+fn a_core_that_others_want_polls_for_nothing() {
+    let settings = Settings { adapts: true, idle: 1600, ticks_per_second: 1_000_000, ..USUAL };
+    let (mut s, mut rings) = (Schedule::new(settings, 4, 4), Rings([0; 4], 0));
+    assert!(s.poll(0, 0, 0) && s.poll(1, 1, 0));
+    assert_eq!(s.next(1000, &mut rings), Turn::Nothing);
+    s.preempted(1000);
+    for place in [0, 1] {
+        assert_eq!(s.next(1000, &mut rings), Turn::Sleep(place));
+        assert!(s.sleep(place, 1000, &mut rings));
+    }
+    for (now, then) in [(2000, Turn::Sleep(0)), (100_999, Turn::Sleep(0)), (101_000, Turn::Nothing)]
+    {
+        assert!(s.kicked(0, now));
+        rings.0[0] = 1;
+        assert_eq!(s.next(now, &mut rings), Turn::Serve(0));
+        rings.0[0] = 0;
+        assert_eq!(s.served(0, piece(512, 1), now, &mut rings), Switch);
+        assert_eq!(s.next(now, &mut rings), then, "at {now}");
+        s.sleep(0, now, &mut rings);
+    }
+    // Sidecores own theirs.
+    let mut own = Schedule::new(USUAL, 4, 4);
+    assert!(own.poll(0, 0, 0));
+    own.preempted(0);
+    assert_eq!(own.next(1, &mut rings), Turn::Nothing);
+}
