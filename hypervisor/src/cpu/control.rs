@@ -55,9 +55,13 @@ pub fn check() {
     }
 }
 
-/// Sets CR0, CR4, EFER.NXE and the PAT of the core this runs on.
+/// Sets CR0, CR4, EFER.NXE and the PAT of the core this runs on, and empties IA32_XSS: what ran
+/// before may have left supervisor states in it, which a guest's XSAVES and XRSTORS would reach (user
+/// shadow stacks, traces that the CPU writes to memory), and nobody switches them.
 pub fn setup() {
     let id = cpuid();
+    let supervisor_states =
+        id.get_extended_state_info().is_some_and(|states| states.has_xsaves_xrstors());
     let basic = id.get_feature_info();
     let structured = id.get_extended_feature_info();
     let mut cr4 = Cr4Flags::PHYSICAL_ADDRESS_EXTENSION | Cr4Flags::OSXSAVE;
@@ -86,12 +90,16 @@ pub fn setup() {
         | Cr0Flags::MONITOR_COPROCESSOR
         | Cr0Flags::PROTECTED_MODE_ENABLE;
     // SAFETY: paging and long mode stay as they are; no page has the user bit, so SMEP and SMAP
-    // change nothing that runs; `check` found NX; the PAT's value is the one at reset.
+    // change nothing that runs; `check` found NX; the PAT's value is the one at reset; a CPU with
+    // XSAVES has IA32_XSS.
     unsafe {
         Cr0::write_raw(cr0.bits());
         Cr4::write_raw(cr4.bits());
         msr::write(msr::EFER, msr::read(msr::EFER) | NXE);
         msr::write(msr::PAT, PAT_AT_RESET);
+        if supervisor_states {
+            msr::write(msr::XSS, 0);
+        }
     }
 }
 

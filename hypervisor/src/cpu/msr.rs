@@ -5,6 +5,7 @@ use x86_64::registers::model_specific::Msr;
 
 pub const APIC_BASE: u32 = 0x1B;
 pub const PAT: u32 = 0x277;
+pub const XSS: u32 = 0xDA0;
 pub const EFER: u32 = 0xC000_0080;
 pub const GS_BASE: u32 = 0xC000_0101;
 

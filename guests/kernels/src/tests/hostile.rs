@@ -18,6 +18,24 @@ const OSXSAVE: u64 = 1 << 18;
 /// No memory, no device: beyond any test VM's memory, below every window.
 const NOWHERE: u64 = 0x9000_0000;
 
+/// XSAVES of all states saves those of XCR0 and none of a supervisor's, whatever ran on the CPU
+/// before the host: IA32_XSS is the CPU's own while a guest runs.
+fn supervisor_states(test: &str) {
+    const XSAVES: u32 = 1 << 3;
+    /// Which states are in the area, and that it is compact.
+    const STATES_AT: usize = 520 / 8;
+    #[repr(C, align(64))]
+    struct Area([u64; 2048]);
+    if core::arch::x86_64::__cpuid_count(0xD, 1).eax & XSAVES == 0 {
+        return check!(test, true, "no XSAVES here");
+    }
+    let mut area = Area([0; 2048]);
+    let at = (&raw mut area) as u64;
+    let fault = attempt!(at, "mov eax, -1", "mov edx, -1", "xsaves64 [{v}]");
+    let states = area.0[STATES_AT];
+    check!(test, fault.is_none() && states == 1 << 63 | 7, "XSAVES saves {states:#x}: {fault:x?}");
+}
+
 /// Takes away the IDT, then faults.
 pub fn triple_fault(_: &str, _: &Boot) {
     println!("triple fault now");
@@ -214,6 +232,7 @@ pub fn bad_xcr(test: &str, _: &Boot) {
     refused(test, "XCR1", attempt!(1u64, "mov rax, {v}", "xor edx, edx", "mov ecx, 1", "xsetbv"));
     let set = cpu::try_xcr0(7);
     check!(test, set.is_none(), "XCR0 with x87, SSE and AVX is taken");
+    supervisor_states(test);
     let _ = attempt!(0x20u64, "mov cr4, {v}");
     let off = cpu::try_xcr0(1);
     let undefined = off.is_some_and(|f| f.vector == UNDEFINED);
