@@ -17,6 +17,7 @@ pub mod cpu;
 pub mod edu;
 mod entry;
 pub mod idt;
+pub mod legacy;
 pub mod lives;
 pub mod nvme;
 pub mod pci;

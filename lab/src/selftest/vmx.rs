@@ -17,7 +17,7 @@ use ledger::Reason;
 use plan::Policy;
 
 /// Tests of one vCPU that end well.
-const TESTS: [&str; 22] = [
+const TESTS: [&str; 23] = [
     "hello",
     "exceptions",
     "debugged",
@@ -40,13 +40,14 @@ const TESTS: [&str; 22] = [
     "lock-mov-cr0",
     "direction",
     "compatibility",
+    "legacy-modes",
 ];
 
 /// Of these, what is seen under `eli`: as under `trap`, without devices.
 const UNDER_ELI: [&str; 3] = ["hello", "timer", "self-ipi"];
 
 /// Those of three vCPUs, under `direct` and `posted`.
-const SMP_TESTS: [&str; 13] = [
+const SMP_TESTS: [&str; 14] = [
     "icr-storm",
     "ap-start",
     "ap-restart",
@@ -60,6 +61,7 @@ const SMP_TESTS: [&str; 13] = [
     "shootdown",
     "timers",
     "kicks",
+    "init-self",
 ];
 
 /// Those of one vCPU on a core that another VM's heart beats on.
@@ -159,11 +161,18 @@ pub fn all() -> Vec<Case> {
         let guest = Guest { options: "rounds=1000000", ..smp::several("kicks", policy) };
         let name = format!("bochs-smp-{}/kicks-often", policy.label());
         cases.push(Case { long: true, ..of(name, 4, guest) });
+        let name = format!("bochs-smp-{}/start-storm", policy.label());
+        let storm = smp::several("start-storm", policy);
+        cases.push(Case { long: true, ..of(name, 4, storm) });
     }
     cases.extend(hostile::on_bochs());
     cases.extend(shared());
     cases.extend(taken());
     cases.extend(costs::POLICIES.map(costs::of));
+    for policy in [Policy::Trap, Policy::Direct, Policy::Posted] {
+        let shadow = Guest { options: "device=none", ..guest("interrupt-shadow", policy) };
+        cases.push(one("interrupt-shadow", policy, shadow));
+    }
     let ticks = Guest { options: "device=none", ..guest("ticks", Policy::Posted) };
     cases.push(one("ticks", Policy::Posted, ticks));
     cases.push(one("heartbeat", Policy::Posted, heartbeat("beats=20", Policy::Posted)));

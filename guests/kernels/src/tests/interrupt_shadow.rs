@@ -200,11 +200,22 @@ static CELL: AtomicU64 = AtomicU64::new(0);
 static SEEN: AtomicU64 = AtomicU64::new(0);
 static RIP: AtomicU64 = AtomicU64::new(0);
 
-/// STI in front of all kinds of instructions, then MOV to SS.
-pub fn interrupt_shadow(test: &str, _: &Boot) {
-    let Some(edu) = edu(test) else { return };
-    edu.aim_handled(DEVICE);
-    for vector in [FROM_SELF, DEVICE] {
+/// STI in front of all kinds of instructions, then MOV to SS. `device=none`: with interrupts to
+/// itself alone.
+pub fn interrupt_shadow(test: &str, boot: &Boot) {
+    let edu = match boot.option("device") {
+        Some("none") => None,
+        _ => match edu(test) {
+            Some(edu) => Some(edu),
+            None => return,
+        },
+    };
+    if let Some(edu) = &edu {
+        edu.aim_handled(DEVICE);
+    }
+    let edu = edu.as_ref();
+    let vectors = || [FROM_SELF].into_iter().chain(edu.map(|_| DEVICE));
+    for vector in vectors() {
         idt::on(vector, note);
     }
     let table = idt::arena(0) + UNUSED * 16;
@@ -221,8 +232,8 @@ pub fn interrupt_shadow(test: &str, _: &Boot) {
         ("HLT", shadow_hlt, &raw const shadow_hlt_behind, 0, 0),
     ];
     for (what, scene, behind, at, wanted) in scenes {
-        for vector in [FROM_SELF, DEVICE] {
-            let n = play(&edu, vector, scene, at);
+        for vector in vectors() {
+            let n = play(edu, vector, scene, at);
             let (rip, seen) = (RIP.load(SeqCst), SEEN.load(SeqCst));
             let right = (n, rip, seen) == (1, behind as u64, wanted);
             check!(
@@ -233,8 +244,8 @@ pub fn interrupt_shadow(test: &str, _: &Boot) {
             );
         }
     }
-    for vector in [FROM_SELF, DEVICE] {
-        let n = play(&edu, vector, shadow_cli, 0);
+    for vector in vectors() {
+        let n = play(edu, vector, shadow_cli, 0);
         let waits = x2apic::requested(vector);
         check!(test, n == 0 && waits, "STI and CLI, {vector:#x}: {n} time(s), it waits {waits}");
         let before = idt::count(vector);
@@ -242,7 +253,9 @@ pub fn interrupt_shadow(test: &str, _: &Boot) {
         wait::until(|| idt::count(vector) > before);
         cpu::disable_interrupts();
     }
-    edu.silence();
+    if let Some(edu) = edu {
+        edu.silence();
+    }
     let inside = [&raw const shadow_ss_in, &raw const shadow_ss_behind];
     stack_segment(test, "INC", shadow_ss, inside.map(|at| at as u64));
     let inside = [&raw const shadow_ss_cpuid_in, &raw const shadow_ss_cpuid_behind];
@@ -256,9 +269,17 @@ fn note(frame: &mut idt::Frame) {
 }
 
 /// Plays a scene while `vector` waits; how often it came.
-fn play(edu: &edu::Edu, vector: u8, scene: Scene, at: u64) -> u64 {
-    settle(edu);
-    request(edu, vector);
+fn play(edu: Option<&edu::Edu>, vector: u8, scene: Scene, at: u64) -> u64 {
+    match edu {
+        Some(edu) => {
+            settle(edu);
+            request(edu, vector);
+        }
+        None => {
+            x2apic::self_ipi(vector);
+            wait::until(|| x2apic::requested(vector));
+        }
+    }
     let before = idt::count(vector);
     [&CELL, &SEEN, &RIP].iter().for_each(|cell| cell.store(0, SeqCst));
     // SAFETY: the scenes change nothing but the cell, and keep stack and registers as they must.

@@ -15,6 +15,7 @@ mod hostile;
 mod idt;
 mod interrupt_shadow;
 mod ipi;
+mod legacy;
 mod low;
 mod machine_check;
 mod measured;
@@ -162,6 +163,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("kicks", smp_kicks::kicks),
     ("direction", odd_code::direction),
     ("compatibility", odd_code::compatibility),
+    ("legacy-modes", legacy::modes_of_32_bits),
     ("shootdown", smp_memory::shootdown),
     ("bar-move-smp", smp_memory::bar_move),
     ("start-flush", smp_memory::start_flush),
