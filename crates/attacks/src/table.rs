@@ -117,6 +117,23 @@ pub const SUBJECTS: &[Subject] = &[
         &[last("now", "sends itself the next interrupt from each handler, for ever", Never, &[])],
     ),
     end(
+        "alignment-for-ever",
+        &[last("now", "has the delivery of #AC raise #AC, for ever", Never, &[])],
+    ),
+    end(
+        "debug-for-ever",
+        &[last("now", "has the delivery of #DB raise #DB, for ever", Never, &[])],
+    ),
+    end(
+        "task-gate",
+        &[last(
+            "now",
+            "takes an interrupt through a task gate",
+            Stopped("switched tasks"),
+            &[shown(Other, 1)],
+        )],
+    ),
+    end(
         "reboot-loop",
         &[last(
             "now",

@@ -1,7 +1,8 @@
 //! What ends the VM, and what never ends.
 
-use crate::tables;
+use crate::{rings, tables};
 use core::arch::asm;
+use machine::legacy::{self, Mode, USER_CODE, USER_DATA};
 use machine::{alias, attempt, boot::Boot, console::println, cpu, idt};
 
 /// No memory, no device.
@@ -78,6 +79,56 @@ pub fn storm_for_ever(_: &str, _: &Boot) {
     loop {
         cpu::pause();
     }
+}
+
+/// Protected mode without paging, with alignment checked.
+const PLAIN: Mode = Mode { cr0: 0x4_0011, cr3: 0, cr4: 0 };
+const ALIGNMENT: usize = 17;
+
+/// A user whose stack isn't aligned and whose #AC has its handler in the same ring, so that its
+/// delivery raises #AC, for ever (CVE-2015-5307).
+pub fn alignment_for_ever(_: &str, _: &Boot) {
+    static STACK: [core::sync::atomic::AtomicU64; 64] =
+        [const { core::sync::atomic::AtomicU64::new(0) }; 64];
+    const PUSHES: usize = 5 * 5;
+    let stack = (&raw const STACK) as u32 + 257;
+    let at = legacy::place() + PUSHES as u32 + 1;
+    let mut code = [0; PUSHES + 4];
+    let flags = 1 << 18 | 2;
+    for (i, word) in [USER_DATA.into(), stack, flags, USER_CODE.into(), at].into_iter().enumerate()
+    {
+        // PUSH of a constant.
+        code[5 * i] = 0x68;
+        code[5 * i + 1..5 * i + 5].copy_from_slice(&word.to_le_bytes());
+    }
+    // IRET; PUSH EAX; JMP to itself.
+    code[PUSHES..].copy_from_slice(&[0xCF, 0x50, 0xEB, 0xFE]);
+    legacy::prepare();
+    legacy::lead(ALIGNMENT, USER_CODE, at);
+    legacy::execute(&PLAIN, &code, [0; 6]);
+}
+
+/// A breakpoint on what the delivery of #DB writes, so that each raises the next (CVE-2015-8104).
+pub fn debug_for_ever(_: &str, _: &Boot) {
+    const ON_STACK_1: u64 = 1 << 32;
+    let stack = rings::load_task_below();
+    let table = idt::arena(0);
+    let [low, high] = idt::gate(1, true);
+    idt::write_gate(table, 1, [low | ON_STACK_1, high]);
+    idt::on(1, |_| {});
+    // SAFETY: never returns; that is the attack. Eight bytes, written.
+    unsafe {
+        asm!("mov dr0, {}", "mov dr7, {}", "2:", ".byte 0xF1", "jmp 2b",
+             in(reg) stack - 8, in(reg) 0x9_0403u64, options(noreturn))
+    }
+}
+
+/// An interrupt through a task gate.
+pub fn task_gate(_: &str, _: &Boot) {
+    const VECTOR: u8 = 0x30;
+    legacy::prepare();
+    legacy::lead_to_task(VECTOR.into());
+    legacy::execute(&PLAIN, &[0xCD, VECTOR], [0; 6]);
 }
 
 /// Resets; the plan has it start again, and there it does the same.

@@ -142,5 +142,8 @@ pub const ALL: &[((&str, &str), Doing)] = &[
     (("off-for-ever", "now"), ends::off_for_ever),
     (("idle-for-ever", "now"), ends::idle_for_ever),
     (("storm-for-ever", "now"), ends::storm_for_ever),
+    (("alignment-for-ever", "now"), ends::alignment_for_ever),
+    (("debug-for-ever", "now"), ends::debug_for_ever),
+    (("task-gate", "now"), ends::task_gate),
     (("reboot-loop", "now"), ends::reboot),
 ];

@@ -83,6 +83,9 @@ const LIMIT: u64 = 0x67;
 fn load_task(stack: u64) {
     TASK_STATE[1].store(stack as u32, SeqCst);
     TASK_STATE[2].store((stack >> 32) as u32, SeqCst);
+    // The first of the interrupt stacks.
+    TASK_STATE[9].store(stack as u32, SeqCst);
+    TASK_STATE[10].store((stack >> 32) as u32, SeqCst);
     TASK_STATE[25].store((LIMIT as u32 + 1) << 16, SeqCst);
     let base = TASK_STATE.as_ptr() as u64;
     let task = LIMIT | (base & 0xFF_FFFF) << 16 | 0x89 << 40 | (base >> 24 & 0xFF) << 56;
@@ -90,6 +93,13 @@ fn load_task(stack: u64) {
     let all = [0, CODE, DATA, task, base >> 32].into_iter().chain(rings);
     DESCRIPTORS.iter().zip(all).for_each(|(to, descriptor)| to.store(descriptor, SeqCst));
     cpu::load_task(DESCRIPTORS.as_ptr() as u64, (DESCRIPTORS.len() * 8 - 1) as u16, SELECTOR);
+}
+
+/// The same with a stack below the one in use, which this gives.
+pub fn load_task_below() -> u64 {
+    let stack = below();
+    load_task(stack);
+    stack
 }
 
 /// The selectors of a ring's code and data.

@@ -1,6 +1,9 @@
 //! Attackers on Bochs' machine, each beside a VM whose heart goes on beating and whose memory it
 //! watches: what of [`RUNS`](super::RUNS) needs no device, against Intel's VMX.
 //!
+//! And attacks that are VMX's, or that QEMU can't be the machine of: deliveries that never end, on
+//! the core of the VM beside it, and a task gate.
+//!
 //! Interrupts are those that the attacker sends itself. Attacks that want a device say so, and
 //! aren't played. Not here: `interrupts`, `cpus` and `console`, which take minutes each.
 
@@ -10,7 +13,7 @@ use crate::selftest::cases::{case, heartbeat};
 use plan::Policy;
 
 /// What an attacker goes through, in a run of its own.
-const ATTACKERS: [&str; 14] = [
+pub(super) const ATTACKERS: [&str; 15] = [
     "apic,bad-cr4",
     "idt,wild-idt",
     "unmapped-idt-smp",
@@ -25,11 +28,19 @@ const ATTACKERS: [&str; 14] = [
     "off-for-ever",
     "idle-for-ever",
     "storm-for-ever",
+    "task-gate",
 ];
 
 /// The same on the victim's own core.
-const SHARED: [&str; 5] =
-    ["off-for-ever", "idle-for-ever", "storm-for-ever", "control,wild-tables", "traps,unemulated"];
+pub(super) const SHARED: [&str; 7] = [
+    "off-for-ever",
+    "idle-for-ever",
+    "storm-for-ever",
+    "alignment-for-ever",
+    "debug-for-ever",
+    "control,wild-tables",
+    "traps,unemulated",
+];
 
 /// They begin at once.
 const ALONE: &str = "devices=none order=none";

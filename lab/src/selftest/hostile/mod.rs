@@ -186,6 +186,7 @@ mod tests {
             let lists = RUNS.iter().flat_map(|(_, attackers)| *attackers);
             let lists =
                 lists.chain(disks::ATTACKERS).chain(disks::PACKED).chain(networks::ATTACKERS);
+            let lists = lists.chain(&bochs::ATTACKERS).chain(&bochs::SHARED);
             assert!(lists.into_iter().any(runs), "{}", subject.name);
         }
     }
@@ -201,7 +202,8 @@ mod tests {
     #[test]
     fn every_subject_of_a_run_exists_and_what_ends_a_vm_comes_last() {
         let lists = RUNS.iter().flat_map(|(_, attackers)| *attackers);
-        for names in lists.chain(disks::ATTACKERS).chain(disks::PACKED).chain(networks::ATTACKERS) {
+        let lists = lists.chain(disks::ATTACKERS).chain(disks::PACKED).chain(networks::ATTACKERS);
+        for names in lists.chain(&bochs::ATTACKERS).chain(&bochs::SHARED) {
             let subjects: Vec<_> = attacks::chosen(names).collect();
             assert_eq!(subjects.len(), names.split(',').count(), "{names}");
             let attacks: Vec<_> = subjects.iter().flat_map(|s| s.attacks).collect();
