@@ -103,7 +103,8 @@ const SHARED_SMP: [&str; 8] = [
 ];
 
 /// Those of one vCPU, and of three, that take their interrupts themselves.
-const TAKEN: [&str; 6] = ["hello", "self-ipi", "self-nmi", "debugged", "bad-cr4", "compatibility"];
+const TAKEN: [&str; 7] =
+    ["hello", "self-ipi", "self-nmi", "debugged", "bad-cr4", "compatibility", "legacy-modes"];
 const TAKEN_SMP: [&str; 5] = ["ipi-ring", "ipi-all", "ipi-nmi", "ipi-exits", "timers"];
 
 /// Those under `trap`.
