@@ -46,7 +46,7 @@ const OF_INTERRUPTS: [&str; 9] = [
     "reset-state",
 ];
 
-const RARE: [Rare; 47] = [
+const RARE: [Rare; 48] = [
     rare("^boot/*-{}$", "bookworm", &["trixie"]),
     rare("^hostile/devices-{}$", "direct", &["eli"]),
     rare("^hostile/devices-{}$", "shared-eli", &["eli"]),
@@ -110,10 +110,16 @@ const RARE: [Rare; 47] = [
     rare("^bochs-{}/deaf-wanted", "taken-shared", &["shared-trap"]),
     rare("^bochs-{}/ipi-", "taken-shared-smp", &["taken-smp", "smp-direct"]).but(&["ipi-nmi"]),
     rare("^bochs-{}/ipi-ring", "taken-smp", &["smp-direct"]),
-    rare("^bochs-hostile-{}/", "trap", &["direct"]),
-    rare("^bochs-hostile-{}/", "shared-trap", &["direct"]).but(&["storm-for-ever", "traps"]),
+    rare("^bochs-hostile-{}/", "trap", &["direct", "shared-trap"]),
+    rare("^bochs-hostile-{}/", "shared-trap", &["direct"]).but(&[
+        "storm-for-ever",
+        "alignment-for-ever",
+        "debug-for-ever",
+        "traps",
+    ]),
     // What the CPU does by itself there has `bochs-posted` and `bochs-smp-posted`.
-    rare("^bochs-hostile-{}/", "posted", &["direct"]),
+    rare("^bochs-hostile-{}/", "posted", &["direct", "shared-trap"]),
+    rare("^bochs-smp-{}/", "posted", &["direct"]).but(&["ipi-", "kicks"]),
 ];
 
 /// Whether a whole test has this case only when asked for what takes long.
