@@ -88,6 +88,7 @@ fuzz_target!(|input: Input| {
         burst,
         credit,
         whole_turns: idle % 2 == 1,
+        adapts: burst % 2 == 1,
     };
     let settings = if input.usual { Settings::usual(2_500_000_000) } else { settings };
     let mut schedule = Schedule::new(settings, QUEUES, QUEUES);
