@@ -59,6 +59,7 @@ enum Call {
     Clock {
         now: u64,
     },
+    Preempted,
 }
 
 struct Rings {
@@ -190,6 +191,7 @@ fuzz_target!(|input: Input| {
                     assert!(schedule.sleep(queue, now, &mut rings));
                 }
             }
+            Call::Preempted => schedule.preempted(now),
             Call::Clock { now: then } => now = then,
         }
     }

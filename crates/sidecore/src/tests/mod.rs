@@ -380,7 +380,7 @@ proptest! {
     #[test]
     fn anything_goes(
         settings in (any::<[u64; 8]>(), any::<bool>()),
-        calls in prop::collection::vec((0_u8..9, 0_usize..6, any::<u64>(), any::<u64>()), 1..300),
+        calls in prop::collection::vec((0_u8..10, 0_usize..6, any::<u64>(), any::<u64>()), 1..300),
     ) {
         let (n, usual) = settings;
         let any = Settings {
@@ -415,6 +415,7 @@ proptest! {
                 4 => s.rest(place),
                 5 => { s.sleep(place, a, &mut rings); }
                 6 => rings.0[place % 4] = a as u16,
+                8 => s.preempted(a),
                 7 => { s.served(place, piece(a, b as u32), b, &mut rings); }
                 _ => {
                     let expected = by_scan(&s, a, &mut rings);
