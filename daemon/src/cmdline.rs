@@ -22,7 +22,7 @@ Examples:
 
 QEMU then has, with its memory shared:
   -object memory-backend-memfd,id=mem,size=1G,share=on -machine memory-backend=mem
-  -chardev socket,id=d,path=d.sock,reconnect=1
+  -chardev socket,id=d,path=d.sock,reconnect-ms=1000
   -device vhost-user-blk-pci,chardev=d,num-queues=1";
 
 const FILE: &str = "\

@@ -60,7 +60,8 @@ pub struct Args {
     /// or bench, fewer random cases
     #[arg(long)]
     quick: bool,
-    /// Also what takes long: changes to the crates, a few in each, that their tests must notice
+    /// Also what takes long: cases whose parts others play, each kernel in each shape, all cases
+    /// with amd-vi, and changes to the crates, a few in each, that their tests must notice
     #[arg(long, conflicts_with_all = ["quick", "only", "iommu", "machine"])]
     long: bool,
     /// Only the tests in the emulator whose name contains this; `*` stands for anything,

@@ -95,7 +95,7 @@ pub enum Error {
     },
     /// Firmware asks for something that can't be done without.
     #[error(
-        "the firmware asks that x2APIC mode not be used (DMAR flag X2APIC_OPT_OUT is set), and nothing can be done without that mode: switch the opt-out off in the firmware's setup"
+        "the firmware asks that x2APIC mode not be used (DMAR flag X2APIC_OPT_OUT is set), and devices can't be given to VMs without that mode: switch the opt-out off in the firmware's setup"
     )]
     X2apicOptOut,
     /// An IOMMU that firmware keeps from doing what it is for.

@@ -120,7 +120,7 @@ pub enum Problem {
     #[error("\"{}\" is no protection; use \"elsewhere\", \"nmi\" or \"limit\"", Shown(.0))]
     Protection(String),
     /// Not what to do without interrupt remapping.
-    #[error("\"{}\" is nothing that can be done without; use \"refuse\" or \"trust-every-guest\"", Shown(.0))]
+    #[error("\"{}\" is nothing to do without interrupt remapping; use \"refuse\" or \"trust-every-guest\"", Shown(.0))]
     WithoutRemapping(String),
     /// Not a VM of the plan.
     #[error("\"{}\" is no VM of this plan; {hint}", Shown(.found))]

@@ -174,7 +174,7 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
         ),
         (
             "[host]\nwithout_interrupt_remapping = 'run'\n",
-            "vm.toml:2: [host] without_interrupt_remapping: \"run\" is nothing that can be done without; use \"refuse\" or \"trust-every-guest\"",
+            "vm.toml:2: [host] without_interrupt_remapping: \"run\" is nothing to do without interrupt remapping; use \"refuse\" or \"trust-every-guest\"",
         ),
         (
             "[host]\nat_end = 'sleep'\n",

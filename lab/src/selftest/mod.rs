@@ -170,6 +170,9 @@ impl Chosen {
             Some(text) if chosen.names().is_empty() => {
                 bail!("no test of the emulator has \"{text}\" in its name; `--list` shows all")
             }
+            None if chosen.names().is_empty() => {
+                bail!("a quick test has nothing in this emulator; leave --quick out")
+            }
             _ => Ok(chosen),
         }
     }
