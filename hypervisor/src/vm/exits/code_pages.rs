@@ -98,12 +98,13 @@ impl CodePages {
         site: Site,
         opcode: &[u8; N],
     ) -> bool {
-        if let Some(next) = cpu.next_rip() {
-            return next.wrapping_sub(cpu.rip()) == N as u64;
-        }
         let (at, cr3) = (cpu.rip(), cpu.paging().cr3);
         let last = &self.last[site as usize];
         let known = last.at == at && last.cr3 == cr3;
+        // A CPU that tells it has none that is known.
+        if !known && let Some(next) = cpu.next_rip() {
+            return next.wrapping_sub(at) == N as u64;
+        }
         (known || self.stood(cpu, site, N, at, cr3))
             && memory.holds(self.last[site as usize].hpa, opcode)
     }
