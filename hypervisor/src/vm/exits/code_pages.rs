@@ -86,10 +86,8 @@ impl CodePages {
         place.is_some_and(|at| memory.holds(at, opcode))
     }
 
-    /// Is what exited at RIP this opcode without a prefix, as far as is known? `cpu` has exited for
-    /// that instruction, of whatever length: a CPU that tells it has told enough. Else its bytes
-    /// are looked at in 64-bit code where it stood the last time: code of 32 bits at the same
-    /// address is as long.
+    /// Does this opcode stand at RIP, in 64-bit code, as far as the cache knows? Where it stood the
+    /// last time its bytes alone are looked at: code of 32 bits at the same address is as long.
     #[inline(always)]
     pub fn stands<const N: usize>(
         &mut self,
@@ -101,18 +99,16 @@ impl CodePages {
         let (at, cr3) = (cpu.rip(), cpu.paging().cr3);
         let last = &self.last[site as usize];
         let known = last.at == at && last.cr3 == cr3;
-        // A CPU that tells it has none that is known.
-        if !known && let Some(next) = cpu.next_rip() {
-            return next.wrapping_sub(at) == N as u64;
-        }
-        (known || self.stood(cpu, site, N, at, cr3))
+        (known || self.stood(memory, cpu, site, N, at, cr3))
             && memory.holds(self.last[site as usize].hpa, opcode)
     }
 
-    /// It may: here it is looked for.
+    /// It may: here it is looked for. Where the CPU tells the next RIP nobody else looks up the page
+    /// of an instruction that exits: the first one of this length does.
     #[inline(never)]
     fn stood(
         &mut self,
+        memory: &Memory,
         cpu: &impl VirtualCpu,
         site: Site,
         bytes: usize,
@@ -121,6 +117,10 @@ impl CodePages {
     ) -> bool {
         if cpu.code_mode() != decode::Mode::Bits64 {
             return false;
+        }
+        let told = cpu.next_rip().is_some_and(|next| next.wrapping_sub(at) == bytes as u64);
+        if told && self.find(cpu, at & !0xFFF).is_none() {
+            self.learn(memory, cpu);
         }
         let entry = self.find(cpu, at & !0xFFF);
         let place = entry.and_then(|entry| Memory::within(entry.hpa, at & 0xFFF, bytes));
