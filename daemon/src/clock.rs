@@ -11,11 +11,9 @@ pub const HERTZ: u64 = 1_000_000_000;
 #[derive(Clone, Debug)]
 pub enum Clock {
     System,
+    /// A test: the time, and how much passes until each look.
     #[cfg(test)]
-    Manual(Rc<Cell<u64>>),
-    /// So much passes until each look.
-    #[cfg(test)]
-    Stepping(Rc<Cell<u64>>, u64),
+    Manual(Rc<Cell<u64>>, Rc<Cell<u64>>),
 }
 
 impl Clock {
@@ -32,10 +30,8 @@ impl Clock {
                 (time.tv_sec as u64).wrapping_mul(HERTZ).wrapping_add(time.tv_nsec as u64)
             }
             #[cfg(test)]
-            Clock::Manual(now) => now.get(),
-            #[cfg(test)]
-            Clock::Stepping(now, step) => {
-                now.set(now.get() + step);
+            Clock::Manual(now, step) => {
+                now.set(now.get() + step.get());
                 now.get()
             }
         }

@@ -3,7 +3,7 @@
 use crate::clock::HERTZ;
 use crate::config::Limits;
 use crate::rings::Rings;
-use crate::rings_tests::{ELEMENTS, Guest, MILLISECOND, limited, manual};
+use crate::rings_tests::{ELEMENTS, Guest, MILLISECOND, limited, manual, stepping};
 
 #[test]
 fn a_limit_holds_and_others_arent_slowed() {
@@ -62,7 +62,6 @@ fn a_burst_is_what_is_saved_up() {
     let (at, next) = rings.next_at();
     assert_eq!(next, Some(at + MILLISECOND));
     now.set(at + 20 * MILLISECOND);
-    rings.slept(at);
     for _ in 0..50 {
         guest.offer(ELEMENTS);
         rings.serve();
@@ -71,13 +70,12 @@ fn a_burst_is_what_is_saved_up() {
 }
 
 /// A thread that is taken away while it polls leaves its core to others: for a while it listens to
-/// its rings and doesn't poll them.
+/// its rings and doesn't poll them. What is done between two turns isn't taken away from it.
 #[test]
 fn a_thread_that_is_taken_away_while_it_polls_sleeps() {
-    let (mut rings, now) = manual();
+    let (mut rings, now, step) = stepping();
     let guest = Guest::new(&mut rings, Limits::default());
-    let (kick, _other) = std::os::unix::net::UnixStream::pair().expect("two sockets");
-    rings.get(guest.place).expect("it is there").kick = Some(kick.into());
+    let _other = guest.kicks(&mut rings);
     let is_polled_after = |rings: &mut Rings, pause| {
         now.set(now.get() + pause);
         rings.serve();
@@ -87,14 +85,16 @@ fn a_thread_that_is_taken_away_while_it_polls_sleeps() {
         rings.schedule().is_polled(guest.place)
     };
     assert!(is_polled_after(&mut rings, 100_000));
-    assert!(!is_polled_after(&mut rings, MILLISECOND));
-    assert!(!is_polled_after(&mut rings, 100_000));
-    // Time in which it slept isn't taken away from it.
-    let then = now.get();
-    now.set(then + 100 * MILLISECOND);
-    rings.slept(then);
-    assert!(!is_polled_after(&mut rings, 0), "the kick came late");
-    assert!(is_polled_after(&mut rings, 100_000));
+    assert!(!is_polled_after(&mut rings, MILLISECOND), "the kick came late");
+    assert!(is_polled_after(&mut rings, 10_000));
+    step.set(MILLISECOND);
+    guest.offer(1);
+    rings.serve();
+    step.set(0);
+    assert!(!is_polled_after(&mut rings, MILLISECOND), "the kick came late");
+    assert!(!is_polled_after(&mut rings, 10_000));
+    assert!(!is_polled_after(&mut rings, 100 * MILLISECOND), "the kick came late");
+    assert!(is_polled_after(&mut rings, 10_000));
 }
 
 #[test]

@@ -11,6 +11,7 @@ use crate::rings::{Rings, VAIN};
 use daemon_os::{GuestMemory, GuestRegion, Mapping};
 use proptest::prelude::*;
 use std::cell::Cell;
+use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use virtqueue::{Features, Layout, Queue, State};
 use window::Span;
@@ -59,6 +60,13 @@ impl Guest {
         guest
     }
 
+    /// It kicks, by what is given back: else its ring is polled for kicks that can't come.
+    pub fn kicks(&self, rings: &mut Rings) -> UnixStream {
+        let (kick, other) = UnixStream::pair().expect("two sockets");
+        rings.get(self.place).expect("it is there").kick = Some(kick.into());
+        other
+    }
+
     pub fn start(&self, rings: &mut Rings, state: State) {
         let layout = Layout { size: ELEMENTS, descriptors: 0, driver: AVAILABLE, device: USED };
         let window = *self.memory.window();
@@ -84,23 +92,30 @@ impl Guest {
 }
 
 pub fn manual() -> (Rings, Rc<Cell<u64>>) {
-    let now = Rc::new(Cell::new(HERTZ));
-    (Rings::new(Clock::Manual(now.clone())), now)
+    let (rings, now, _) = stepping();
+    (rings, now)
+}
+
+/// And how much passes until each look: nothing at first.
+pub fn stepping() -> (Rings, Rc<Cell<u64>>, Rc<Cell<u64>>) {
+    let (now, step) = (Rc::new(Cell::new(HERTZ)), Rc::default());
+    (Rings::new(Clock::Manual(now.clone(), Rc::clone(&step))), now, step)
 }
 
 pub fn limited(iops: u64, burst: Option<u64>) -> Limits {
     Limits { iops: Some(iops), burst, ..Limits::default() }
 }
 
-/// With a clock that goes on by a millisecond at each look, by which looks can be counted.
-fn stepping() -> (Rings, Rc<Cell<u64>>) {
-    let now = Rc::new(Cell::new(HERTZ));
-    (Rings::new(Clock::Stepping(now.clone(), MILLISECOND)), now)
+/// A clock that goes on by a millisecond at each look, by which looks can be counted.
+fn counting() -> (Rings, Rc<Cell<u64>>) {
+    let (rings, now, step) = stepping();
+    step.set(MILLISECOND);
+    (rings, now)
 }
 
 #[test]
 fn the_clock_is_looked_at_for_four_requests_of_however_many_turns() {
-    let (mut rings, _now) = stepping();
+    let (mut rings, _now) = counting();
     let guests: Vec<Guest> = (0..12).map(|_| Guest::new(&mut rings, Limits::default())).collect();
     // A request for each turn; fewer than four are work, too.
     for (count, looks) in [(12, 3), (1, 1), (6, 2)] {
@@ -134,7 +149,7 @@ fn time_behind_the_last_work_is_polling() {
 /// What is held back is told in time, though others have turns all the time.
 #[test]
 fn what_is_due_is_told_between_turns() {
-    let (mut rings, now) = stepping();
+    let (mut rings, now) = counting();
     let guests: Vec<Guest> = (0..3).map(|_| Guest::new(&mut rings, Limits::default())).collect();
     let [held, others @ ..] = &guests[..] else { panic!("three") };
     let settings =
@@ -179,8 +194,7 @@ fn a_device_says_what_is_withheld() {
 fn vain_kicks_are_throttled_and_no_request_is_lost() {
     let (mut rings, now) = manual();
     let guest = Guest::new(&mut rings, Limits::default());
-    let (kick, _other) = std::os::unix::net::UnixStream::pair().expect("two sockets");
-    rings.get(guest.place).expect("it is there").kick = Some(kick.into());
+    let _other = guest.kicks(&mut rings);
     let sleep = |rings: &mut Rings| {
         rings.serve();
         now.set(now.get() + MILLISECOND);
@@ -214,8 +228,7 @@ fn vain_kicks_are_throttled_and_no_request_is_lost() {
 fn a_ring_that_was_held_hears_its_kicks_again() {
     let (mut rings, now) = manual();
     let guest = Guest::new(&mut rings, Limits::default());
-    let (kick, _other) = std::os::unix::net::UnixStream::pair().expect("two sockets");
-    rings.get(guest.place).expect("it is there").kick = Some(kick.into());
+    let _other = guest.kicks(&mut rings);
     let sleep = |rings: &mut Rings| {
         while let (_, Some(at)) = rings.next_at() {
             now.set(now.get().max(at) + MILLISECOND);
@@ -325,8 +338,7 @@ proptest! {
     fn no_kick_is_lost(steps in prop::collection::vec(step(), 0..200)) {
         let (mut rings, now) = manual();
         let guest = Guest::new(&mut rings, Limits::default());
-        let (kick, _other) = std::os::unix::net::UnixStream::pair().expect("two sockets");
-        rings.get(guest.place).expect("it is there").kick = Some(kick.into());
+        let _other = guest.kicks(&mut rings);
         let (mut offered, mut kicked) = (0_u16, false);
         for step in steps {
             match step {

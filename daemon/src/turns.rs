@@ -60,13 +60,18 @@ impl std::ops::AddAssign for Done {
 impl Rings {
     /// Serves what there is, for so long that the sockets can wait.
     pub fn serve(&mut self) {
-        let (mut turns, mut looked) = (0, None);
+        let (mut turns, mut looked, mut idle) = (0, None, None::<u64>);
         self.look_at_clock();
         for _ in 0..PASSES {
             let now = self.served.now;
+            // Front ends' messages and back ends are waited for elsewhere.
+            if idle.take().is_some_and(|then| now.saturating_sub(then) > PREEMPTED) {
+                self.schedule.preempted(now);
+            }
+            let mut was_due = false;
             if looked != Some(now) {
                 looked = Some(now);
-                self.begin_at(now);
+                was_due = self.begin_at(now);
             }
             let turn = self.schedule.next(now, &mut self.served);
             let found = matches!(turn, Turn::Serve(_));
@@ -101,21 +106,24 @@ impl Rings {
                     if !goes_on && self.schedule.look_again_at(now).is_none_or(|at| at > now) {
                         break;
                     }
+                    idle = (!is_asked && !was_due).then_some(now);
                 }
             }
             self.look_at_clock();
         }
     }
 
-    /// Another time than the last pass': what is due by then.
-    fn begin_at(&mut self, now: u64) {
+    /// Another time than the last pass': what is due by then. Was there something?
+    fn begin_at(&mut self, now: u64) -> bool {
         self.note_time(now);
-        if self.deadline.is_some_and(|deadline| now >= deadline) {
+        let [tells, polls] = [self.deadline, self.again].map(|at| at.is_some_and(|at| now >= at));
+        if tells {
             self.tell_due(now);
         }
-        if self.again.is_some_and(|again| now >= again) {
+        if polls {
             self.poll_again(now);
         }
+        tells || polls
     }
 
     /// When there is something to do without a kick or a message.
@@ -138,9 +146,6 @@ impl Rings {
     fn note_time(&mut self, now: u64) {
         if let Some((then, found)) = self.before.take() {
             let took = now.saturating_sub(then);
-            if !found && took > PREEMPTED {
-                self.schedule.preempted(now);
-            }
             *(if found { &mut self.time.busy } else { &mut self.time.polling }) += took;
         }
     }
@@ -192,6 +197,10 @@ impl Rings {
         let (now, held) = (self.served.now, self.schedule.take_held(place));
         let Served { all, switches, edges, .. } = &mut self.served;
         let Some(ring) = all.get_mut(place) else { return };
+        // The kick wasn't in vain, whenever the back end ends what it was for.
+        if taken > 0 {
+            ring.vain = 0;
+        }
         if let Some(known) = edges.get_mut(place) {
             *known = if emptied { ring.edge() } else { None };
         }

@@ -9,6 +9,7 @@
 
 mod disks;
 mod emulation;
+mod interrupts;
 mod rows;
 mod table;
 

@@ -6,9 +6,9 @@
 //! to poll was in vain: the next ones are slept for at once. So who asks seldom costs no polling,
 //! and a guest that needs the core to ask at all has it.
 //!
-//! Where the system took the core away while it polled, others want it: a thread that polls uses its
-//! share up, and waits for milliseconds when there is work. For a while nothing is polled that has
-//! nothing, and for twice as long where that comes again soon.
+//! Where the system took the core away while it polled, others want it: a thread that polls uses
+//! its share up, and waits for milliseconds when there is work. For a while nothing is polled that
+//! has nothing, and for twice as long where that comes again soon.
 //!
 //! Guarantees: it is the longest time at most, whatever the kicks and the clock do; and a second at
 //! most in which nothing is polled for, by one time that the core was taken.

@@ -35,7 +35,7 @@ pub struct Queue {
     pub turn: u64,
     /// What it had when another queue's turn looked at it, and since when.
     pub backlog: (u16, u64),
-    /// For how long it is polled without having something.
+    /// For how long it is polled without having something; [`Queue::patience`].
     pub patience: Patience,
 }
 
@@ -58,9 +58,13 @@ impl Queue {
 
     /// After how many ticks it is to sleep, if it has nothing until then. `None`: now.
     pub fn sleeps_after(&self, now: u64, yields: bool) -> Option<u64> {
-        let patience = if yields { 0 } else { self.patience.ticks() };
-        let left = patience.checked_sub(elapsed(self.busy, now));
+        let left = self.patience(yields).checked_sub(elapsed(self.busy, now));
         left.filter(|left| *left > 0)
+    }
+
+    /// For how long it is polled without having something, in ticks.
+    pub const fn patience(&self, yields: bool) -> u64 {
+        if yields { 0 } else { self.patience.ticks() }
     }
 
     /// A request came that wasn't waited for any more.

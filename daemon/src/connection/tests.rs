@@ -51,7 +51,7 @@ impl Side {
     fn new() -> Side {
         daemon_os::watch_writes().expect("a handler");
         let now = Rc::new(Cell::new(HERTZ));
-        let mut rings = Rings::new(Clock::Manual(now.clone()));
+        let mut rings = Rings::new(Clock::Manual(now.clone(), Rc::default()));
         let device = rings.add_device(Device {
             name: "disk".into(),
             kind: Kind::Disk(Disk::null(1 << 20, RINGS, false).expect("a disk")),

@@ -42,7 +42,7 @@ impl World {
             Ok(())
         });
         let pause = || pass(&model, &now);
-        let clock = Clock::Manual(now.clone());
+        let clock = Clock::Manual(now.clone(), Rc::default());
         let driven = Driven::start("it", clock, make, cut_off, pause).expect("it starts");
         let driven = Rc::new(RefCell::new(driven));
         World { window, model, now, driven, is_cut_off, _memory: memory }

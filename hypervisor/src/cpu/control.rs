@@ -56,8 +56,8 @@ pub fn check() {
 }
 
 /// Sets CR0, CR4, EFER.NXE and the PAT of the core this runs on, and empties IA32_XSS: what ran
-/// before may have left supervisor states in it, which a guest's XSAVES and XRSTORS would reach (user
-/// shadow stacks, traces that the CPU writes to memory), and nobody switches them.
+/// before may have left supervisor states in it, which a guest's XSAVES and XRSTORS would reach
+/// (user shadow stacks, traces that the CPU writes to memory), and nobody switches them.
 pub fn setup() {
     let id = cpuid();
     let supervisor_states =

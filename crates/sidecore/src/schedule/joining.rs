@@ -43,10 +43,15 @@ impl Schedule {
         if self.queues.get(queue).is_some_and(polled) {
             return true;
         }
+        // How soon its requests come is known of one that sleeps.
+        let sleeping = |place: &&Queue| place.state == State::Notifies && place.vm == vm;
+        let known = self.queues.get(queue).filter(sleeping).map(|place| place.patience);
         let joined = self.join(queue, vm);
         if let Some(place) = self.queues.get_mut(queue).filter(|_| joined) {
             (place.state, place.busy) = (State::Polled, now);
-            self.sleeps_before(now, self.settings.idle);
+            place.patience = known.unwrap_or(place.patience);
+            let patience = place.patience.ticks();
+            self.sleeps_before(now, patience);
         }
         joined
     }

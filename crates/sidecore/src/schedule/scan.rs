@@ -109,8 +109,12 @@ impl Schedule {
         let mut soonest = settings.idle;
         for place in (from..queues.len()).chain(0..from) {
             let queue = &queues[place];
-            if queue.state != State::Polled || queue.waits.is_some() || !vms[queue.vm].is_open(now)
-            {
+            if queue.state != State::Polled {
+                continue;
+            }
+            if queue.waits.is_some() || !vms[queue.vm].is_open(now) {
+                // As soon as it has had its turn, or may have it.
+                soonest = soonest.min(queue.patience(yields));
                 continue;
             }
             let Some(left) = queue.sleeps_after(now, yields) else { return Some(place) };

@@ -310,3 +310,38 @@ fn a_core_that_others_want_polls_for_nothing() {
     own.preempted(0);
     assert_eq!(own.next(1, &mut rings), Turn::Nothing);
 }
+
+/// What is known of a queue that sleeps isn't forgotten when somebody else has it polled: a back
+/// end that ends its request. And a VM's limit makes no queue be polled for longer.
+#[test]
+fn patience_outlives_a_sleep_and_a_limit() {
+    let settings = Settings { adapts: true, idle: 1600, ticks_per_second: 1_000_000, ..USUAL };
+    let (mut s, mut rings) = (Schedule::new(settings, 4, 4), Rings([0; 4], 0));
+    assert!(s.join(0, 0) && s.kicked(0, 10_000));
+    assert_eq!(s.next(10_000, &mut rings), Turn::Sleep(0));
+    assert!(s.sleep(0, 10_000, &mut rings) && s.poll(0, 0, 20_000));
+    assert_eq!(s.next(20_000, &mut rings), Turn::Sleep(0));
+    assert!(s.sleep(0, 20_000, &mut rings) && s.poll(0, 1, 20_000));
+    assert_eq!(s.next(20_000, &mut rings), Turn::Nothing, "another VM's");
+    s.leave(0);
+
+    s.set_share(2, Share { requests: Some(1000), ..Share::default() });
+    assert!(s.join(2, 2) && s.kicked(2, 30_000));
+    rings.0[2] = 9999;
+    let mut now = 30_000;
+    loop {
+        match s.next(now, &mut rings) {
+            Turn::Serve(place) => {
+                s.served(place, piece(512, 1), now, &mut rings);
+            }
+            turn => break assert_eq!(turn, Turn::Nothing, "it is at its limit"),
+        }
+    }
+    rings.0[2] = 0;
+    while s.next(now, &mut rings) == Turn::Nothing {
+        now += 1;
+        assert!(now < 40_000);
+    }
+    // A request is paid for in a thousand ticks.
+    assert!(now <= 31_000, "{now}");
+}

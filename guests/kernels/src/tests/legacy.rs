@@ -1,5 +1,5 @@
-//! Protected mode of 32 bits, without paging and with each kind of it: exits there, and the loads of
-//! control registers that a processor refuses.
+//! Protected mode of 32 bits, without paging and with each kind of it: exits there, and the loads
+//! of control registers that a processor refuses.
 
 use crate::{boot::Boot, console::check, cpu, idt::Fault};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};

@@ -103,8 +103,8 @@ impl CodePages {
             && memory.holds(self.last[site as usize].hpa, opcode)
     }
 
-    /// It may: here it is looked for. Where the CPU tells the next RIP nobody else looks up the page
-    /// of an instruction that exits: the first one of this length does.
+    /// It may: here it is looked for. Where the CPU tells the next RIP nobody else looks up the
+    /// page of an instruction that exits: the first one of this length does.
     #[inline(never)]
     fn stood(
         &mut self,

@@ -7,7 +7,7 @@ use crate::counts::Counts;
 use crate::device::{Device, Kind};
 use crate::disk::Disk;
 use crate::foreign::Unclosed;
-use crate::rings::Rings;
+use crate::rings::{Rings, VAIN};
 use crate::storage::{Store, own_token};
 use blk::{Backend as _, Operation, Submitted};
 use daemon_os::{GuestMemory, GuestRegion, Mapping};
@@ -21,7 +21,7 @@ use window::Span;
 
 /// A ring of eight reads, of a disk that such a server keeps.
 fn ring(uri: &str, operations: usize) -> (Rings, GuestMemory, Span, usize) {
-    let mut rings = Rings::new(Clock::Manual(Rc::new(Cell::new(HERTZ))));
+    let mut rings = Rings::new(Clock::Manual(Rc::new(Cell::new(HERTZ)), Rc::default()));
     let mut disk = Disk::nbd(&server(uri), None, 1, false).expect("a disk");
     if let Store::Nbd(nbd) = &mut disk.store {
         nbd.bounds.operations = operations;
@@ -106,6 +106,21 @@ fn a_ring_goes_on_when_a_full_store_has_room() {
     assert_eq!(rings.next_at().1, None, "the thread is kept awake");
     go.send(()).expect("it waits");
     wait_for(&mut rings, device, &span.sub(0x2002, 2).expect("inside"), 8);
+}
+
+/// A kick that brought a request wasn't in vain, though nothing has ended yet: who kicks for each
+/// of many on a slow disk is heard.
+#[test]
+fn a_kick_for_what_ends_late_is_not_in_vain() {
+    let (_folder, uri, go) = serve_later();
+    let (mut rings, _memory, span, device) = ring(&uri, 8);
+    rings.get(0).expect("it is there").vain = VAIN;
+    span.write(0x1002, &1u16.to_le_bytes()).expect("inside");
+    rings.serve();
+    assert_eq!(disk(&mut rings, device).store.outstanding(), 1);
+    assert_eq!(rings.get(0).expect("it is there").vain, 0);
+    go.send(()).expect("it waits");
+    wait_for(&mut rings, device, &span.sub(0x2002, 2).expect("inside"), 1);
 }
 
 /// A front end may have a ring looked at as often as it likes: it waits for room once.
