@@ -114,6 +114,7 @@ impl Input {
             cr3,
             cr4: register(&[(2, 4), (3, 5), (4, 12), (5, 20)]),
             efer: register(&[(6, 10), (7, 11)]),
+            pointers: None,
         }
     }
 }

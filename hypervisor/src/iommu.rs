@@ -50,7 +50,8 @@ static RESERVED: Once<Vec<Reserved>> = Once::new();
 /// Switches on every unit that was found; from then on devices reach nothing that a VM hasn't been
 /// given, and raise nothing, unless the machine can't remap interrupts and the plan makes do
 /// without.
-/// The error is a sentence.
+/// The error is a part of a sentence; no function is served then, and those behind units that could
+/// be switched on are cut off.
 #[cold]
 pub fn enable(found: Found) -> Result<(), String> {
     let Found { units, reserved, remapping } = found;

@@ -19,8 +19,7 @@ pub trait GuestMemory {
     fn read_u32(&self, gpa: u64) -> Option<u32>;
 }
 
-/// The registers that decide how addresses are translated. In PAE mode the four page-directory
-/// pointers are read from memory at each walk, as SVM does (AMD64 APM volume 2, 15.25.10).
+/// The registers that decide how addresses are translated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Paging {
     /// CR0: PG and WP matter.
@@ -31,6 +30,10 @@ pub struct Paging {
     pub cr4: u64,
     /// EFER: LMA and NXE matter.
     pub efer: u64,
+    /// The page-directory pointers of PAE paging, where the CPU has kept them since CR3 was loaded,
+    /// as VMX does (SDM vol. 3, 4.4.1). `None`: they are read from memory at each walk, as under
+    /// SVM (AMD64 APM volume 2, 15.25.10).
+    pub pointers: Option<[u64; 4]>,
 }
 
 /// The access to check for. All `false`: a supervisor's read.
@@ -246,8 +249,12 @@ fn descend<M: GuestMemory>(
 
 /// PAE paging (5.2.3): four pointers, then two levels.
 fn pae<M: GuestMemory>(mem: &M, regs: &Paging, va: u64) -> Result<(u64, Rights), WalkError> {
-    let gpa = (regs.cr3 & 0xFFFF_FFE0) | (va >> 30) << 3;
-    let entry = mem.read_u64(gpa).ok_or(WalkError::NoMemory { va, gpa })?;
+    let index = va >> 30 & 3;
+    let gpa = (regs.cr3 & 0xFFFF_FFE0) | index << 3;
+    let entry = match regs.pointers {
+        Some(kept) => kept[index as usize],
+        None => mem.read_u64(gpa).ok_or(WalkError::NoMemory { va, gpa })?,
+    };
     if entry & PRESENT == 0 {
         return Err(WalkError::NotPresent { va, level: 3 });
     }

@@ -92,7 +92,8 @@ impl Vmcb {
     /// The registers that a walk of the guest's page tables needs.
     #[inline]
     pub fn paging(&self) -> Paging {
-        Paging { cr0: self.cr0, cr3: self.cr3, cr4: self.cr4, efer: self.efer & !EFER_SVME }
+        let efer = self.efer & !EFER_SVME;
+        Paging { cr0: self.cr0, cr3: self.cr3, cr4: self.cr4, efer, pointers: None }
     }
 
     /// Does the guest let interrupts in?

@@ -168,6 +168,10 @@ pub trait VirtualCpu: decode::Registers + Sized {
     fn idtr(&self) -> (u64, u16);
     /// The registers that a walk of the guest's page tables needs.
     fn paging(&self) -> Paging;
+    /// One of them: where the tables are.
+    fn cr3(&self) -> u64 {
+        self.paging().cr3
+    }
     /// Is the guest in long mode?
     fn long_mode(&self) -> bool;
     /// The width code runs at.

@@ -100,7 +100,10 @@ impl<A: Area> Vcpu<A> {
     /// The registers that a walk of the guest's page tables needs.
     pub fn paging(&self) -> Paging {
         let cr3 = self.area.read(field::GUEST_CR3);
-        Paging { cr0: self.cr0(), cr3, cr4: self.cr4(), efer: self.efer() }
+        let (cr4, efer) = (self.cr4(), self.efer());
+        let kept = cr4 & CR4_PAE != 0 && efer & EFER_LMA == 0;
+        let pointers = kept.then(|| POINTERS.map(|pointer| self.area.read(pointer)));
+        Paging { cr0: self.cr0(), cr3, cr4, efer, pointers }
     }
 
     /// Does the guest let interrupts in?

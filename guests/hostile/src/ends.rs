@@ -105,7 +105,8 @@ pub fn alignment_for_ever(_: &str, _: &Boot) {
     code[PUSHES..].copy_from_slice(&[0xCF, 0x50, 0xEB, 0xFE]);
     legacy::prepare();
     legacy::lead(ALIGNMENT, USER_CODE, at);
-    legacy::execute(&PLAIN, &code, [0; 6]);
+    // SAFETY: never returns; that is the attack. It writes words of its own stack.
+    unsafe { legacy::execute(&PLAIN, &code, [0; 6]) };
 }
 
 /// A breakpoint on what the delivery of #DB writes, so that each raises the next (CVE-2015-8104).
@@ -128,7 +129,8 @@ pub fn task_gate(_: &str, _: &Boot) {
     const VECTOR: u8 = 0x30;
     legacy::prepare();
     legacy::lead_to_task(VECTOR.into());
-    legacy::execute(&PLAIN, &[0xCD, VECTOR], [0; 6]);
+    // SAFETY: the VM ends by it, or it comes back by an exception.
+    unsafe { legacy::execute(&PLAIN, &[0xCD, VECTOR], [0; 6]) };
 }
 
 /// Resets; the plan has it start again, and there it does the same.

@@ -251,13 +251,17 @@ pub fn prepare() {
 }
 
 /// Executes code, with EAX, EBX, ECX, EDX, ESI and EDI.
-pub fn execute(mode: &Mode, code: &[u8], registers: [u32; 6]) -> Outcome {
+///
+/// # Safety
+/// The code ends, or never comes back, and writes nothing that Rust holds a reference to; the mode
+/// maps this kernel one to one.
+pub unsafe fn execute(mode: &Mode, code: &[u8], registers: [u32; 6]) -> Outcome {
     let mut bytes = [RET; CODE_BYTES];
     bytes[..code.len()].copy_from_slice(code);
     let mut state = [0; 9];
     state[..3].copy_from_slice(&[mode.cr0, mode.cr3, mode.cr4]);
     state[3..].copy_from_slice(&registers);
-    // SAFETY: atomic words of our own; what is executed is the caller's affair, and comes back.
+    // SAFETY: atomic words of our own; what is executed is the caller's affair.
     let raised = unsafe {
         for (word, to) in bytes.chunks_exact(4).zip(&legacy_code) {
             to.store(u32::from_le_bytes(word.try_into().unwrap_or_default()), SeqCst);

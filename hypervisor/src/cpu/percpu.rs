@@ -52,6 +52,8 @@ pub struct PerCpu {
     pub(super) started_at: AtomicU64,
     /// Its TSC isn't core 0's.
     pub(super) apart: AtomicBool,
+    /// Firmware has locked its virtualisation off.
+    pub(super) locked_off: AtomicBool,
     /// Log lines and records for core 0 to send.
     pub(crate) messages: Ring,
 }
@@ -75,6 +77,7 @@ impl PerCpu {
             parked: AtomicBool::new(false),
             started_at: AtomicU64::new(0),
             apart: AtomicBool::new(false),
+            locked_off: AtomicBool::new(false),
             messages: Ring::new(MESSAGES),
         }));
         cpu.address.store(core::ptr::from_ref(cpu) as usize, Ordering::Relaxed);
@@ -84,6 +87,12 @@ impl PerCpu {
     /// Whether it is ready for work: while booting, whether it started.
     pub fn is_parked(&self) -> bool {
         self.parked.load(Ordering::Acquire)
+    }
+
+    /// Whether it can run guests, by what its firmware left: each core has a register of its own
+    /// that says so.
+    pub fn may_run_guests(&self) -> bool {
+        !self.locked_off.load(Ordering::Relaxed)
     }
 
     /// Whether its TSC is core 0's, as far as was seen when it started.

@@ -5,7 +5,9 @@
 //! stack, and is never sent one again. INIT is never sent to a core that started: it isn't held
 //! back by GIF and resets a core that runs a VM.
 
-use super::{PerCpu, delay_us, descriptors::Tables, park, percpu, rdtsc, setup, tsc_hz, x2apic};
+use super::{
+    PerCpu, delay_us, descriptors::Tables, park, percpu, rdtsc, setup, tsc_hz, vendor_cpu, x2apic,
+};
 use crate::{memory, refusal::refuse};
 use alloc::vec::Vec;
 use core::{
@@ -106,7 +108,7 @@ fn start(cpu: &'static PerCpu, tables: &'static Tables, page: u64) {
     // SDM 3A 10.4.4.1: a second SIPI where the first went unheard.
     let before = rdtsc();
     for patience_us in [20_000, 2_000_000] {
-        if !is_silent(cpu) {
+        if !is_planted(SILENT, cpu) {
             x2apic::send_startup(cpu.apic_id, (page >> 12) as u8);
         }
         let start = rdtsc();
@@ -114,6 +116,12 @@ fn start(cpu: &'static PerCpu, tables: &'static Tables, page: u64) {
         while rdtsc().wrapping_sub(start) < ticks {
             if cpu.parked.load(Ordering::Acquire) {
                 compare(cpu, before, rdtsc());
+                if !cpu.may_run_guests() {
+                    log::warn!(
+                        "core {}: the firmware has locked virtualisation off there, so that it runs no guests: look into its setup",
+                        cpu.index
+                    );
+                }
                 return;
             }
             core::hint::spin_loop();
@@ -130,11 +138,13 @@ fn start(cpu: &'static PerCpu, tables: &'static Tables, page: u64) {
     );
 }
 
-/// The core that firmware lists and that never answers, in the image of tests: nothing is sent to
-/// it.
-fn is_silent(cpu: &PerCpu) -> bool {
-    const SILENT: u32 = 5;
-    cfg!(feature = "plant") && cpu.apic_id == SILENT
+/// APIC ids in the image of tests: of a core that firmware lists and that never answers, as nothing
+/// is sent to it, and of one whose virtualisation is locked off, which reads as if it were.
+const SILENT: u32 = 5;
+const LOCKED: u32 = 7;
+
+fn is_planted(which: u32, cpu: &PerCpu) -> bool {
+    cfg!(feature = "plant") && cpu.apic_id == which
 }
 
 /// A core that was started between these two readings of this one's TSC has read its own. The
@@ -160,6 +170,9 @@ extern "C" fn main() -> ! {
         (&*tables, &*(CPU.load(Ordering::Relaxed) as *const PerCpu))
     };
     setup::setup(cpu, tables);
+    if is_planted(LOCKED, cpu) || vendor_cpu::locked_off() {
+        cpu.locked_off.store(true, Ordering::Relaxed);
+    }
     cpu.started_at.store(rdtsc(), Ordering::Relaxed);
     park()
 }

@@ -45,24 +45,37 @@ enum Vendor {
 
 static CHOSEN: Once<Vendor> = Once::new();
 
+/// The vendor by CPUID, of the core that asks.
+fn vendor() -> Option<Vendor> {
+    let cpuid = CpuId::new();
+    let extended = cpuid.get_extended_processor_and_feature_identifiers();
+    if extended.is_some_and(|f| f.has_svm()) {
+        return Some(Vendor::Svm);
+    }
+    cpuid.get_feature_info().filter(|f| f.has_vmx()).map(|_| Vendor::Vmx)
+}
+
+/// Has firmware locked the virtualisation of the core that asks off? Each core has a register of
+/// its own that says so.
+pub fn locked_off() -> bool {
+    match vendor() {
+        Some(Vendor::Svm) => svm::locked_off(),
+        Some(Vendor::Vmx) => vmx::locked_off(),
+        None => false,
+    }
+}
+
 /// Chooses the vendor, and checks that the CPU has all that is needed; the error is the sentence
 /// that names what is missing.
 pub fn choose() -> Result<(), String> {
-    let cpuid = CpuId::new();
-    let extended = cpuid.get_extended_processor_and_feature_identifiers();
-    let vendor = if extended.is_some_and(|f| f.has_svm()) {
-        svm::supported()?;
-        Vendor::Svm
-    } else if cpuid.get_feature_info().is_some_and(|f| f.has_vmx()) {
-        vmx::supported()?;
-        Vendor::Vmx
-    } else {
-        return Err(
-            "the CPU has neither SVM (AMD-V) nor VMX (Intel's): CPUID 8000_0001 ECX bit 2 \
-                    and CPUID 1 ECX bit 5 are clear; on QEMU use -cpu max"
-                .to_string(),
-        );
-    };
+    let vendor = vendor().ok_or(
+        "the CPU has neither SVM (AMD-V) nor VMX (Intel's): CPUID 8000_0001 ECX bit 2 and CPUID 1 \
+         ECX bit 5 are clear; on QEMU use -cpu max",
+    )?;
+    match vendor {
+        Vendor::Svm => svm::supported()?,
+        Vendor::Vmx => vmx::supported()?,
+    }
     CHOSEN.call_once(|| vendor);
     Ok(())
 }
@@ -303,6 +316,8 @@ impl VirtualCpu for VendorCpu {
         ref idtr() -> (u64, u16);
         #[inline]
         ref paging() -> Paging;
+        #[inline(always)]
+        ref cr3() -> u64;
         #[inline]
         ref long_mode() -> bool;
         #[inline]

@@ -29,17 +29,18 @@ pub fn tell(machine: &Machine) -> ! {
         Ok(()) => cpu::errata().for_each(|what| offer(Offer::Erratum(what.into()))),
         Err(why) => missing(&why),
     }
-    let cores = |parked| {
-        let of = cpu::all().skip(1).filter(|cpu| cpu.is_parked() == parked);
-        of.map(|cpu| cpu.index as u32).collect::<Vec<_>>()
+    let cores = |of: fn(&cpu::PerCpu) -> bool| {
+        cpu::all().skip(1).filter(|cpu| of(cpu)).map(|cpu| cpu.index as u32).collect::<Vec<_>>()
     };
-    let ready = cores(true);
+    let ready = cores(|cpu| cpu.is_parked() && cpu.may_run_guests());
     if ready.is_empty() {
         missing("core 0 is the host's, and there is no other that starts");
     }
-    offer(Offer::Cores { ready, silent: cores(false) });
+    offer(Offer::Cores { ready, silent: cores(|cpu| !cpu.is_parked()) });
     match iommu::find(machine, WithoutRemapping::Refuse) {
-        Ok(found) => iommu::enable(found).unwrap_or_else(|why| missing(&why)),
+        Ok(found) => {
+            iommu::enable(found).unwrap_or_else(|why| offer(Offer::NoDevices(why)));
+        }
         Err(why) => offer(Offer::NoDevices(why)),
     }
     for (kind, base) in iommu::names() {

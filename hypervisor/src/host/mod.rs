@@ -47,8 +47,8 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
     let no_unit = found.as_ref().err().map(|why| why.as_str());
     let lacks: Vec<_> = Pci::new(machine).lack().into_iter().chain(no_unit).collect();
     lacking::check(&image.plan, &lacks).unwrap_or_else(|reason| refuse(reason));
-    if let Ok(found) = found {
-        iommu::enable(found).unwrap_or_else(|reason| refuse(reason));
+    if let Some(Err(lack)) = found.ok().map(iommu::enable) {
+        lacking::check(&image.plan, &[&lack]).unwrap_or_else(|reason| refuse(reason));
     }
     let built = build::all(machine, &image).unwrap_or_else(|reason| refuse(reason));
     let build::Built { vms, alone, shared, sidecores, outlines, pages, slice, host } = built;

@@ -1,5 +1,5 @@
-//! Machines on which no VM can have a device: without an IOMMU, with one that remaps no interrupts,
-//! or with neither that nor configuration space in memory. What a VM has of sidecores works, and
+//! Machines on which no VM can have a device: without an IOMMU, with one that remaps no interrupts
+//! or lacks something else, or with neither that nor configuration space in memory. What a VM has of sidecores works, and
 //! the machine's functions are silent.
 
 use super::case::{Case, Cores, Expect, Guest, Special, Strange};
@@ -20,6 +20,13 @@ const Q35: Special = Special::Strange(Strange {
     cpus: 4,
     iommu: false,
     arguments: &["-device", "e1000e,addr=3,romfile="],
+    ..USUAL
+});
+/// One whose VT-d unit knows only APIC ids of 8 bits.
+const NO_EIM: Special = Special::Strange(Strange {
+    cpus: 4,
+    iommu: false,
+    arguments: &["-device", "intel-iommu,intremap=on,eim=off", "-device", "e1000e,romfile="],
     ..USUAL
 });
 
@@ -47,10 +54,15 @@ pub fn all() -> Vec<Case> {
         let nested = Guest { nested: true, ..plain("svm-exits", None) };
         cases.push(of(&named("nested"), machine, false, vec![nested]));
     }
-    let pair = vec![plain("hello", Policy::Eli), heartbeat("", Policy::Eli)];
-    cases.push(of("no-remapping", Special::NoInterruptRemapping, false, pair));
+    for (name, machine) in [("no-remapping", Special::NoInterruptRemapping), ("no-eim", NO_EIM)] {
+        let pair = vec![plain("hello", Policy::Eli), heartbeat("", Policy::Eli)];
+        cases.push(of(name, machine, false, pair));
+    }
     let expect = Expect::Refused(vec!["first", "edu0", "MCFG", "IOMMU"]);
     let refused = of("refused", I440FX, false, vec![guest("hello", Policy::Eli)]);
+    cases.push(Case { expect, log: Vec::new(), ..refused });
+    let expect = Expect::Refused(vec!["first", "edu0", "can't be used", "x2APIC"]);
+    let refused = of("no-eim-refused", NO_EIM, false, vec![guest("hello", Policy::Eli)]);
     cases.push(Case { expect, log: Vec::new(), ..refused });
     cases
 }

@@ -82,7 +82,7 @@ pub fn all() -> Vec<Case> {
     let expect = Expect::Panics("exception 13 with error code 0x0");
     let faulting = Case { machine: Special::Planted, expect, ..faulting };
     let others = [late, faulting, driven(), inner("", "what=25"), inner("-registers", "what=26")];
-    ALL.into_iter().map(of).chain(others).chain(silent_core()).collect()
+    ALL.into_iter().map(of).chain(others).chain(cores_left_out()).collect()
 }
 
 /// A page of a guest's guest leads to the host, or to registers of nobody's.
@@ -108,8 +108,8 @@ fn driven() -> Case {
 }
 
 /// Core 5 never starts (`hypervisor/src/cpu/startup.rs`): those beside it run VMs, and it runs
-/// none.
-fn silent_core() -> [Case; 2] {
+/// none. Nor does core 7, whose virtualisation reads as locked off.
+fn cores_left_out() -> [Case; 3] {
     let at = |core, guest: Guest| Guest { cores: Cores::At(core), ..guest };
     let told = "core 5 (APIC id 5) doesn't start, though the firmware lists it";
     let beside =
@@ -118,8 +118,12 @@ fn silent_core() -> [Case; 2] {
     let needed = [at(4, guest("hello", Policy::Eli)), at(5, heartbeat("beats=20", Policy::Eli))];
     let needed = case("planted/silent-core-needed".to_owned(), false, needed);
     let refused = vec!["second", "core 5 can't run it: the core didn't start"];
+    let locked = [at(4, guest("hello", Policy::Eli)), at(7, heartbeat("beats=20", Policy::Eli))];
+    let locked = case("planted/locked-core".to_owned(), false, locked);
+    let why = "core 7 can't run it: the firmware has locked virtualisation off there";
     [
         Case { machine: Special::Planted, log: vec![told], ..left_out },
         Case { machine: Special::Planted, expect: Expect::Refused(refused), ..needed },
+        Case { machine: Special::Planted, expect: Expect::Refused(vec!["second", why]), ..locked },
     ]
 }

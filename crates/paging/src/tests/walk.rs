@@ -48,7 +48,7 @@ impl GuestMemory for Words {
 }
 
 fn long(cr3: u64) -> Paging {
-    Paging { cr0: PG | WP, cr3, cr4: PAE, efer: LMA | NXE }
+    Paging { cr0: PG | WP, cr3, cr4: PAE, efer: LMA | NXE, pointers: None }
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn no_paging() {
 
 #[test]
 fn legacy() {
-    let regs = Paging { cr0: PG, cr3: 0x1000, cr4: 0, efer: 0 };
+    let regs = Paging { cr0: PG, cr3: 0x1000, cr4: 0, ..Paging::default() };
     let large = 0xE0 << 13 | 0x0080_0000 | 0x87; // 4 MiB at 0xE0_0080_0000 (PSE-36)
     let mem = Words(HashMap::from([
         (0x1000, 0x2003),
@@ -101,7 +101,7 @@ fn legacy() {
 
 #[test]
 fn pae() {
-    let regs = Paging { cr0: PG, cr3: 0x1020, cr4: PAE, efer: NXE };
+    let regs = Paging { cr0: PG, cr3: 0x1020, cr4: PAE, efer: NXE, pointers: None };
     let mem = Words(HashMap::from([
         (0x1020, 0x2001),
         (0x1028, 0x2003),
@@ -123,6 +123,13 @@ fn pae() {
     assert_eq!(translate(&mem, &regs, va, READ), Err(WalkError::Reserved { va, level: 2, entry }));
     let (va, entry) = (0x4000_0000, 0x2003);
     assert_eq!(translate(&mem, &regs, va, READ), Err(WalkError::Reserved { va, level: 3, entry }));
+    // Those that the CPU has kept count, whatever stands in memory since.
+    let kept = Paging { pointers: Some([0x2001, 0x2001, 0x2003, 0]), ..regs };
+    assert_eq!(translate(&mem, &kept, 0x4000_0ABC, READ), Ok(0x12_0020_0ABC));
+    let va = 0x8000_0000;
+    assert_eq!(translate(&mem, &kept, va, READ), Err(WalkError::Reserved { va, level: 3, entry }));
+    let va = 0xC020_1ABC;
+    assert_eq!(translate(&mem, &kept, va, READ), Err(WalkError::NotPresent { va, level: 3 }));
     let va = 0x8000_0000;
     assert_eq!(translate(&mem, &regs, va, READ), Err(WalkError::NotPresent { va, level: 3 }));
 }
@@ -293,7 +300,7 @@ proptest! {
         // Mostly present and with few high bits, so that walks get deep.
         let words = words.iter().map(|(word, mask, low)| word & (mask >> 12) | low & 7 | 1).collect();
         let mem = Garbage { words, hole, reads: Cell::new(0) };
-        let regs = Paging { cr0, cr3, cr4, efer };
+        let regs = Paging { cr0, cr3, cr4, efer, pointers: None };
         for (va, shift) in vas {
             for va in [va, (va as i64 >> (shift % 64)) as u64] {
                 mem.reads.set(0);

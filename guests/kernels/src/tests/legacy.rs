@@ -71,6 +71,12 @@ fn modes() -> [(&'static str, Mode); 3] {
     [("none", none), ("32 bits", legacy), ("PAE", pae)]
 }
 
+fn execute(mode: &Mode, code: &[u8], registers: [u32; 6]) -> Outcome {
+    // SAFETY: the code of these tests is a few instructions that write atomic words of theirs at
+    // most, and the modes are of `modes`, which map what this kernel has one to one.
+    unsafe { legacy::execute(mode, code, registers) }
+}
+
 /// Executes it, which must raise just this.
 fn raises(test: &str, what: &str, outcome: Outcome, wanted: Option<Fault>) {
     let fault = outcome.fault;
@@ -84,7 +90,7 @@ pub fn modes_of_32_bits(test: &str, _: &Boot) {
     let base = cpu::rdmsr(LOCAL_APIC) as u32;
     let line = u32::from(cpu::inb(LINE as u16));
     for (paging, mode) in modes() {
-        let run = |code, registers| legacy::execute(&mode, code, registers);
+        let run = |code, registers| execute(&mode, code, registers);
         let found = run(CPUID, [0; 6]);
         check!(test, found.registers[1] == vendor, "{paging}: CPUID gives {found:x?}");
         let found = run(RDMSR, [0, 0, LOCAL_APIC, 0, 0, 0]);
@@ -120,11 +126,11 @@ fn begins(test: &str, none: Mode, pae: Mode) {
     let good = second.load(SeqCst);
     second.store(good | RESERVED, SeqCst);
     let begin = Mode { cr0: none.cr0, ..pae };
-    let found = legacy::execute(&begin, MOV_TO_CR0, [pae.cr0, 0, 0, 0, 0, 0]);
+    let found = execute(&begin, MOV_TO_CR0, [pae.cr0, 0, 0, 0, 0, 0]);
     let refused = found.fault == Some(PROTECTION) && found.cr0 == none.cr0;
     check!(test, refused, "paging begins with a wrong pointer: {found:x?}");
     second.store(0, SeqCst);
-    let found = legacy::execute(&begin, MOV_TO_CR0, [pae.cr0, 0, 0, 0, 0, 0]);
+    let found = execute(&begin, MOV_TO_CR0, [pae.cr0, 0, 0, 0, 0, 0]);
     let taken = found.fault.is_none() && found.cr0 == pae.cr0;
     check!(test, taken, "and with one that isn't present: {found:x?}");
     second.store(good, SeqCst);
@@ -137,7 +143,7 @@ fn begins(test: &str, none: Mode, pae: Mode) {
         let mut code = [0x90; 5];
         code[..2].copy_from_slice(&[0x89, 0x3E]);
         code[2..].copy_from_slice(load);
-        let found = legacy::execute(&pae, &code, [value, 0, 0, 0, at, wrong]);
+        let found = execute(&pae, &code, [value, 0, 0, 0, at, wrong]);
         let refused = found.fault == Some(PROTECTION) && found.cr0 == pae.cr0;
         check!(test, refused, "{what} with a wrong pointer: {found:x?}");
         second.store(good, SeqCst);
@@ -158,15 +164,27 @@ fn keeps(test: &str, pae: Mode) {
         0x0F, 0x01, 0x3B, // INVLPG [EBX]
         0x8B, 0x0B, // MOV ECX, [EBX]
     ];
-    let found = legacy::execute(&pae, &forget, [0, word, 0, 0, at, 0]);
+    let found = execute(&pae, &forget, [0, word, 0, 0, at, 0]);
     let read = found.fault.is_none() && found.registers[2] == WORD.load(SeqCst);
     check!(test, read, "a pointer is kept after an exit: {found:x?}");
+    second.store(good, SeqCst);
+    // What the hypervisor does for the guest goes by those, too.
+    let line = cpu::inb(LINE as u16);
+    let into = [
+        0x89, 0x3E, // MOV [ESI], EDI
+        0x89, 0xDF, // MOV EDI, EBX
+        0x6C, // INSB
+    ];
+    WORD.store(u32::from(!line), SeqCst);
+    let found = execute(&pae, &into, [0, word, 0, LINE, at, 0]);
+    let put = found.fault.is_none() && WORD.load(SeqCst) == u32::from(line);
+    check!(test, put, "a pointer is kept for INS: {found:x?}, {:x}", WORD.load(SeqCst));
     second.store(good, SeqCst);
     let mut anew = [0x90; 7];
     anew[..2].copy_from_slice(&forget[..2]);
     anew[2..5].copy_from_slice(MOV_TO_CR3);
     anew[5..].copy_from_slice(&[0x8B, 0x0B]);
-    let found = legacy::execute(&pae, &anew, [pae.cr3, word, 0, 0, at, 0]);
+    let found = execute(&pae, &anew, [pae.cr3, word, 0, 0, at, 0]);
     let faulted = found.fault == Some(Fault { vector: 14, error: 0 });
     check!(test, faulted, "and not after a load of CR3: {found:x?}");
     second.store(good, SeqCst);

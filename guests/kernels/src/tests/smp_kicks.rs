@@ -5,7 +5,8 @@
 //! came when the hypervisor had looked for it already, and before the guest was entered, would wait
 //! for an exit that doesn't come. It is lost if the receiver gets far without it, by its own count
 //! of steps since it was sent: time says nothing on a busy machine, where the sender may stand
-//! still. `rounds=N` on the command line says how often.
+//! still. `rounds=N` on the command line says how often, `exits=N` how many exits a round has at
+//! most.
 
 use crate::{boot::Boot, console::check, cpu, idt, random::Random, smp, wait, x2apic};
 use core::arch::asm;
@@ -21,6 +22,12 @@ const FAR: u64 = 30_000_000;
 /// After so many the rest tells nothing new.
 const ENOUGH: u64 = 3;
 
+/// How many exits a round has at most, if the command line doesn't say, and the sender's steps for
+/// each of them.
+const EXITS: u64 = 47;
+const STEPS: u64 = 425;
+
+static MOST: AtomicU64 = AtomicU64::new(EXITS);
 /// How often one is sent.
 static ROUNDS: AtomicU64 = AtomicU64::new(FEW);
 /// The round that the receiver is in.
@@ -47,7 +54,7 @@ fn receive(_: usize) {
     cpu::disable_interrupts();
     for round in 1..=ROUNDS.load(SeqCst) {
         ROUND.store(round, SeqCst);
-        for _ in 0..random.number() % 48 {
+        for _ in 0..random.number() % (MOST.load(SeqCst) + 1) {
             cpu::cpuid(0);
             steps(random.number() % 64);
         }
@@ -71,6 +78,8 @@ pub fn kicks(test: &str, boot: &Boot) {
     let rounds = boot.option("rounds").map_or(Some(FEW), |n| n.parse().ok());
     check!(test, rounds.is_some(), "seed {SEED:#x}, {rounds:?} rounds");
     let rounds = rounds.unwrap_or(FEW);
+    let exits = boot.option("exits").and_then(|n| n.parse().ok()).unwrap_or(EXITS);
+    MOST.store(exits, SeqCst);
     ROUNDS.store(rounds, SeqCst);
     idt::on(NMI, |_| {});
     let before = came();
@@ -81,7 +90,7 @@ pub fn kicks(test: &str, boot: &Boot) {
             if !wait::patiently(|| ROUND.load(SeqCst) == round) || LOST.load(SeqCst) >= ENOUGH {
                 break;
             }
-            steps(random.number() % 20_000);
+            steps(random.number() % (exits * STEPS).max(1));
             x2apic::send(1, x2apic::command::NMI);
             SENT.store(round, SeqCst);
             sent += 1;

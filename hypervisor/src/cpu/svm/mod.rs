@@ -21,7 +21,7 @@ use delivery::{Event, Mode, VectorSet};
 use nesting::Nesting;
 use paging::Mapping;
 use paging::walk::Paging;
-pub use supported::supported;
+pub use supported::{locked_off, supported};
 pub use svm::Outline;
 use svm::{EFER_SVME, Vcpu, Vmcb};
 use switch::{InnerBlocks, switch, switch_inner};

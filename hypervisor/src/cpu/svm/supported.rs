@@ -14,6 +14,12 @@ pub fn features() -> Features {
     Features::new(cpuid_count(0x8000_000A, 0).edx, signature)
 }
 
+/// Has firmware locked this core's SVM off?
+pub fn locked_off() -> bool {
+    // SAFETY: VM_CR exists on every CPU with SVM.
+    unsafe { msr::read(VM_CR) & VM_CR_SVMDIS != 0 }
+}
+
 /// Checks that the CPU has all that is needed; the error is the sentence that names what is
 /// missing.
 pub fn supported() -> Result<(), &'static str> {
@@ -23,8 +29,7 @@ pub fn supported() -> Result<(), &'static str> {
             "the CPU's SVM has no nested paging: CPUID 8000_000A EDX bit 0 is clear; Exitless needs it",
         );
     }
-    // SAFETY: VM_CR exists on every CPU with SVM.
-    if unsafe { msr::read(VM_CR) } & VM_CR_SVMDIS != 0 {
+    if locked_off() {
         return Err(
             "SVM is disabled by the firmware (VM_CR.SVMDIS is set): enable virtualisation in its setup",
         );

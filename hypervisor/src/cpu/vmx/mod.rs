@@ -29,7 +29,7 @@ use delivery::{Event, Mode, VectorSet};
 use kept::Kept;
 use paging::walk::Paging;
 pub use posts::Posts;
-pub use supported::{errata, posts, supported};
+pub use supported::{errata, locked_off, posts, supported};
 pub use switch::again;
 use switch::{Came, switch};
 use vmx::{Area, Capabilities, Outline, Vcpu, field};
@@ -371,6 +371,11 @@ impl VirtualCpu for VmxCpu {
     #[inline(never)]
     fn paging(&self) -> Paging {
         self.vcpu.paging()
+    }
+
+    #[inline(always)]
+    fn cr3(&self) -> u64 {
+        self.vcpu.area.read(field::GUEST_CR3)
     }
 
     #[inline(never)]

@@ -4,16 +4,24 @@ use crate::cpu::msr;
 use alloc::string::{String, ToString};
 use raw_cpuid::native_cpuid::cpuid_count;
 use spin::Once;
-use vmx::{Capabilities, Controls, FeatureControl};
+use vmx::{Capabilities, Controls, FeatureControl, Locked};
 
 static FOUND: Once<(Capabilities, Controls)> = Once::new();
+
+/// Has firmware locked this core's VMX off?
+pub fn locked_off() -> bool {
+    feature_control().is_err()
+}
+
+fn feature_control() -> Result<FeatureControl, Locked> {
+    // SAFETY: the register exists on every CPU with VMX.
+    FeatureControl::of(unsafe { msr::read(FeatureControl::MSR) })
+}
 
 /// Checks that the CPU has all that is needed; the error is the sentence that names what is
 /// missing.
 pub fn supported() -> Result<(), String> {
-    // SAFETY: the register exists on every CPU with VMX.
-    let control = FeatureControl::of(unsafe { msr::read(FeatureControl::MSR) });
-    control.map_err(|locked| locked.to_string())?;
+    feature_control().map_err(|locked| locked.to_string())?;
     let bits = cpuid_count(0x8000_0008, 0).eax & 0xFF;
     // SAFETY: it asks for registers that the CPU has by those it has read before.
     let capabilities = Capabilities::read(bits, |register| unsafe { msr::read(register) });

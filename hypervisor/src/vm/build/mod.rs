@@ -354,6 +354,11 @@ impl Builder<'_> {
             if found.is_some_and(|cpu| !cpu.is_parked()) {
                 return Err(format!("core {core} can't run it: the core didn't start"));
             }
+            if found.is_some_and(|cpu| !cpu.may_run_guests()) {
+                return Err(format!(
+                    "core {core} can't run it: the firmware has locked virtualisation off there"
+                ));
+            }
             found.ok_or_else(|| {
                 format!(
                     "core {core} can't run it: the machine has cores 0 to {}, and core 0 is the host's",

@@ -96,7 +96,7 @@ impl CodePages {
         site: Site,
         opcode: &[u8; N],
     ) -> bool {
-        let (at, cr3) = (cpu.rip(), cpu.paging().cr3);
+        let (at, cr3) = (cpu.rip(), cpu.cr3());
         let last = &self.last[site as usize];
         let known = last.at == at && last.cr3 == cr3;
         (known || self.stood(memory, cpu, site, N, at, cr3))
@@ -131,7 +131,7 @@ impl CodePages {
 
     #[inline(always)]
     fn find(&self, cpu: &impl VirtualCpu, page: u64) -> Option<&Entry> {
-        let cr3 = cpu.paging().cr3;
+        let cr3 = cpu.cr3();
         self.sets[set(page)].iter().find(|entry| entry.page == page | 1 && entry.cr3 == cr3)
     }
 
