@@ -57,6 +57,8 @@ pub struct Case {
     /// What the first VM's windows for the counting plugin may cost; empty: the plugin isn't
     /// loaded.
     pub windows: Vec<Budget>,
+    /// What the first VM counts itself, and what it may come to.
+    pub prices: Vec<Price>,
 }
 
 /// What a test kernel waits for, that it can't see itself.
@@ -69,6 +71,10 @@ pub enum Cue {
     /// A VM's console has said this.
     Said(&'static str),
 }
+
+/// What a test kernel counts itself: the word for it, what it is, and how many instructions each
+/// may take.
+pub type Price = (&'static str, &'static str, u64);
 
 /// A window that a test kernel opens and closes on a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -243,6 +243,7 @@ pub fn case<const N: usize>(name: String, quick: bool, guests: [Guest; N]) -> Ca
         slice_us: plan::DEFAULT_SLICE,
         expect,
         windows: Vec::new(),
+        prices: Vec::new(),
     }
 }
 

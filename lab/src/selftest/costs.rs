@@ -1,5 +1,5 @@
 //! `exitless demo --machine bochs`: what an interrupt and a tick cost on VMX, in exits by reason,
-//! under each policy that can be had there, and what an exit takes.
+//! under each policy that can be had there. What an exit takes is counted by `prices`.
 //!
 //! Guarantees: each column is of one run that a test of the same kernel would pass. No device is in
 //! it: Bochs' machine has none that a VM could be given.
@@ -25,11 +25,9 @@ counted.";
 const NOTE: &str = "\
 Per interrupt with its completion, and per tick. A processor that sends a command to another CPU \
 exits for it under each policy; that exit is the sender's and isn't among those of the interrupt. \
-What an instruction that exits takes from its begin to the next one is the host's work: Bochs' \
-time-stamp counter counts instructions, whatever they would take on a processor. The machine has \
-no device that could be given to a VM, and no IOMMU: what a device's interrupt costs can't be had \
-here. `eli` is of an image in which a guest takes its interrupts itself without a device; that \
-image audits itself at each exit, so that what an exit takes there says nothing.";
+The machine has no device that could be given to a VM, and no IOMMU: what a device's interrupt \
+costs can't be had here. `eli` is of an image in which a guest takes its interrupts itself without \
+a device.";
 
 /// The kernel's test, and how many CPUs the machine has: the host's, and two.
 pub const TEST: &str = "costs";
@@ -42,10 +40,6 @@ const WHAT: [(&str, &str); 4] = [
     ("set", "tick of a timer that is set"),
     ("goes-on", "tick of a timer that goes on"),
 ];
-
-/// What is priced, and what it is.
-const PRICED: [(&str, &str); 2] =
-    [("cpuid", "CPUID"), ("sent", "command that interrupts another CPU")];
 
 /// The policies, from the most exits to the fewest, and the hardware's own.
 pub const POLICIES: [Policy; 4] = [Policy::Trap, Policy::Eli, Policy::Direct, Policy::Posted];
@@ -75,20 +69,13 @@ pub fn demo(cx: &Context) -> Result<()> {
     Ok(())
 }
 
-fn measured(case: &Case, kernel: &Kernel, cx: &Context) -> Result<Told> {
+fn measured(case: &Case, kernel: &Kernel, cx: &Context) -> Result<Vec<Cost>> {
     let outcome = run::run(case, kernel, cx)?;
     if let Some(complaint) = judge::complaints(case, &outcome).first() {
         bail!("{}: {complaint}", case.name);
     }
     let console = outcome.consoles.first().context("the VM has no console")?;
     told(console).with_context(|| case.name.clone())
-}
-
-/// What a run told: of [`WHAT`] and of [`PRICED`], in ticks each.
-#[derive(Clone, Debug)]
-struct Told {
-    costs: Vec<Cost>,
-    prices: Vec<f64>,
 }
 
 /// What one thing cost.
@@ -114,59 +101,40 @@ impl Cost {
     }
 }
 
-/// What a console tells.
-fn told(console: &str) -> Result<Told> {
-    let line = |kind: &str, what: &str| {
-        let begins = format!("{kind} {what} ");
-        let mut lines = console.lines().filter_map(|line| line.trim().strip_prefix(&begins));
-        lines.next().with_context(|| format!("no {kind} was told of `{what}`"))
-    };
+/// What a console tells of each.
+fn told(console: &str) -> Result<Vec<Cost>> {
     let cost = |what: &str| {
-        let mut words = line("cost", what)?.split_whitespace();
+        let begins = format!("cost {what} ");
+        let mut lines = console.lines().filter_map(|line| line.trim().strip_prefix(&begins));
+        let line = lines.next().with_context(|| format!("no cost was told of `{what}`"))?;
+        let mut words = line.split_whitespace();
         let times = words.next().and_then(|n| n.parse().ok()).context("no number of times")?;
         let exits = words.filter_map(|word| word.split_once('='));
         let exits = exits.map(|(reason, n)| Ok((reason.to_owned(), n.parse()?)));
         Ok(Cost { times, exits: exits.collect::<Result<_>>()? })
     };
-    let price = |what: &str| {
-        let mut words = line("price", what)?.split_whitespace().map(str::parse::<f64>);
-        let (Some(Ok(times)), Some(Ok(ticks))) = (words.next(), words.next()) else {
-            bail!("the price of `{what}` isn't two numbers");
-        };
-        Ok(ticks / times)
-    };
-    let costs = WHAT.iter().map(|(what, _)| cost(what)).collect::<Result<_>>()?;
-    let prices = PRICED.iter().map(|(what, _)| price(what)).collect::<Result<_>>()?;
-    Ok(Told { costs, prices })
+    WHAT.iter().map(|(what, _)| cost(what)).collect()
 }
 
 /// Exits that were so few are of something else, such as a look of core 0's.
 const RARE: f64 = 0.005;
 
-fn table(told: &[Told]) -> Table {
+fn table(told: &[Vec<Cost>]) -> Table {
     let labels = POLICIES.map(|policy| policy.label().to_owned());
     let mut table = Table::new("VMX on Bochs, without a device", labels);
     table.section(Source::Measured, "exits of the CPU that is interrupted");
     for (n, (_, name)) in WHAT.iter().enumerate() {
         let column = |of: &dyn Fn(&Cost) -> f64| -> Vec<String> {
-            let each = told.iter().map(|told| told.costs.get(n).map_or(0.0, of));
+            let each = told.iter().map(|told| told.get(n).map_or(0.0, of));
             each.map(|exits| format!("{exits:.2}")).collect()
         };
         table.line(*name, column(&Cost::all));
         for reason in ledger::Reason::ALL {
             let each = |cost: &Cost| cost.each(reason.label());
-            if told.iter().any(|told| told.costs.get(n).is_some_and(|cost| each(cost) >= RARE)) {
+            if told.iter().any(|told| told.get(n).is_some_and(|cost| each(cost) >= RARE)) {
                 table.part(reason.label(), column(&each));
             }
         }
-    }
-    table.section(Source::Measured, "instructions, by the time-stamp counter");
-    for (n, (_, name)) in PRICED.iter().enumerate() {
-        let prices = POLICIES.iter().zip(told).map(|(policy, told)| match told.prices.get(n) {
-            Some(price) if *policy != Policy::Eli => format!("{price:.0}"),
-            _ => "-".to_owned(),
-        });
-        table.line(*name, prices.collect::<Vec<_>>());
     }
     table
 }
@@ -176,14 +144,12 @@ mod tests {
     use super::*;
 
     const SAID: &str = "hello\ncost sent 1000 other-eoi=1000 kick=1000\r\ncost own 1000\n\
-                        price sent 1000 437000\nprice cpuid 1000 900400\n\
                         cost set 100 timer-program=100 timer-interrupt=101\ncost goes-on 100 kick=1\n";
 
     #[test]
     fn what_is_told_becomes_a_table() {
         let all = told(SAID).unwrap();
-        assert_eq!(all.prices, [900.4, 437.0]);
-        assert_eq!(all.costs.iter().map(Cost::all).collect::<Vec<_>>(), [2.0, 0.0, 2.01, 0.01]);
+        assert_eq!(all.iter().map(Cost::all).collect::<Vec<_>>(), [2.0, 0.0, 2.01, 0.01]);
         assert!(told("cost sent 1000\n").is_err() && told(&SAID.replace("=1000", "=x")).is_err());
         let shown = text::table(&table(&[all.clone(), all.clone(), all.clone(), all]));
         let has = |line: &[&str]| {
@@ -191,8 +157,6 @@ mod tests {
         };
         assert!(has(&["other-eoi", "1.00", "1.00", "1.00", "1.00"]), "{shown}");
         assert!(!shown.contains("-0.00"), "{shown}");
-        assert!(has(&["CPUID", "900", "-", "900", "900"]), "{shown}");
-        assert!(told(&SAID.replace("437000", "")).is_err());
         assert!(has(&["timer-interrupt", "1.01", "1.01", "1.01", "1.01"]), "{shown}");
     }
 }

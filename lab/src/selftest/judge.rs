@@ -3,7 +3,7 @@
 use super::case::{Case, Expect, Expected, Guest, Outcome, Special};
 use super::kernel::Variant;
 use super::verdict::{PASSED, contains, counted, ended};
-use super::{cost, hostile, moves, parts, switch, uplink, viommu, virtio};
+use super::{cost, hostile, moves, parts, prices, switch, uplink, viommu, virtio};
 use exitless::report::{Report, VmReport, status};
 use ledger::Reason;
 use proto::exit;
@@ -96,6 +96,7 @@ fn ends(case: &Case, outcome: &Outcome) -> Vec<String> {
     wrong.extend(uplink::complaints(case, &outcome.log));
     wrong.extend(moves::complaints(case, outcome));
     wrong.extend(cost::of(&case.windows, &outcome.edges).err());
+    wrong.extend(prices::of(&case.prices, &outcome.consoles).err());
     wrong
 }
 

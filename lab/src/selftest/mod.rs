@@ -32,6 +32,7 @@ mod nesting;
 mod network;
 mod parts;
 mod planted;
+mod prices;
 mod rare;
 mod refusals;
 pub mod run;
@@ -260,8 +261,9 @@ fn one(case: &Case, kernel: &Kernel, cx: &Context, tally: &Tally) -> Summary {
     let mut lines = vec![tally.line(passed, &case.name, took)];
     if passed {
         let costs = result.iter().flat_map(|o| cost::of(&case.windows, &o.edges)).flatten();
+        let prices = result.iter().flat_map(|o| prices::of(&case.prices, &o.consoles)).flatten();
         let told = result.iter().flat_map(|o| hostile::told(case, o));
-        lines.extend(costs.chain(told).map(|line| format!("      {line}")));
+        lines.extend(costs.chain(prices).chain(told).map(|line| format!("      {line}")));
     } else {
         lines.extend(explained(&complaints, result.as_ref().ok()));
     }

@@ -62,6 +62,7 @@ const ATTACKS: [(&str, Expected); 4] = [
 
 /// Host instructions that an interrupt from one vCPU to another may cost its sender's core.
 const IPI_BUDGET: u64 = 150;
+const CPUID_BUDGET: u64 = 1000;
 
 /// All of them.
 pub fn all() -> Vec<Case> {
@@ -116,6 +117,7 @@ pub fn all() -> Vec<Case> {
             host_each: IPI_BUDGET,
             like_before: false,
         },
+        Budget { what: "a CPUID", times: 1000, host_each: CPUID_BUDGET, like_before: false },
     ];
     let cost = case("smp-direct/ipi-cost".to_owned(), true, [several("ipi-cost", Policy::Direct)]);
     cases.push(Case { windows, ..cost });

@@ -8,10 +8,10 @@
 
 use super::case::{Case, Cores, Expect, Expected, Guest, Special};
 use super::cases::{again, case, guest, heartbeat};
-use super::costs;
 use super::hostile;
 use super::names::named;
 use super::rare::is_rare;
+use super::{costs, prices};
 use super::{smp, timers};
 use ledger::Reason;
 use plan::Policy;
@@ -172,6 +172,7 @@ pub fn all() -> Vec<Case> {
     cases.extend(shared());
     cases.extend(taken());
     cases.extend(costs::POLICIES.map(costs::of));
+    cases.extend(prices::all());
     for policy in [Policy::Trap, Policy::Direct, Policy::Posted] {
         let shadow = Guest { options: "device=none", ..guest("interrupt-shadow", policy) };
         cases.push(one("interrupt-shadow", policy, shadow));

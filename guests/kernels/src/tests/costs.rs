@@ -1,10 +1,10 @@
-//! What an interrupt with its completion costs, and a tick, in exits by reason, and what an exit
-//! takes of the time-stamp counter: said in lines of which `exitless demo --machine bochs` makes a
-//! table.
+//! What an interrupt with its completion costs, and a tick, in exits by reason: said in lines of
+//! which `exitless demo --machine bochs` makes a table. And what an exit takes, in instructions,
+//! where the machine counts them.
 //!
-//! Guarantees: nothing is looked for here but that all of them come. On Bochs the counter counts
-//! instructions, to within those that its CPUs execute in turn.
+//! Guarantees: nothing is looked for here but that all of them come.
 
+use super::executed::{self, Executed};
 use crate::counters::{Counted, Window};
 use crate::{
     boot::Boot,
@@ -13,7 +13,7 @@ use crate::{
 };
 use core::{
     fmt,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 
 /// How often each thing is done.
@@ -44,28 +44,22 @@ fn came(vector: u8, count: u64) -> bool {
     wait::until(|| idt::count_on(0, vector) >= count)
 }
 
-/// What the second CPU's commands took, in ticks of the counter.
+/// Instructions that the second CPU's commands took, if they are to be counted.
 static SENDING: AtomicU64 = AtomicU64::new(0);
+static COUNTS: AtomicBool = AtomicBool::new(false);
 
 /// The second CPU: interrupts the first, one after the other.
 fn sends(_: usize) {
     let before = idt::count_on(0, VECTOR);
+    let executed = COUNTS.load(Relaxed).then(Executed::on_this);
+    let send = || x2apic::send(0, u64::from(VECTOR));
     (1..=TIMES).for_each(|n| {
-        SENDING.fetch_add(ticks(|| x2apic::send(0, u64::from(VECTOR))), Relaxed);
+        match executed {
+            Some(executed) => _ = SENDING.fetch_add(executed.of(send), Relaxed),
+            None => send(),
+        }
         came(VECTOR, before + n);
     });
-}
-
-fn ticks(act: impl FnOnce()) -> u64 {
-    let begun = cpu::tsc();
-    act();
-    cpu::tsc() - begun
-}
-
-/// Says what `times` of these took, beyond what it takes to look at the counter.
-fn price(what: &str, times: u64, took: u64) {
-    let looks = (0..times).map(|_| ticks(|| ())).sum();
-    println!("price {what} {times} {}", took.saturating_sub(looks));
 }
 
 /// From another CPU, from itself, by a timer that is set each time, and by one that goes on.
@@ -75,16 +69,18 @@ pub fn costs(test: &str, boot: &Boot) {
     }
     [VECTOR, TIMER].into_iter().for_each(|vector| idt::on(vector, |_| x2apic::complete()));
     cpu::enable_interrupts();
+    let executed = Executed::here(boot);
+    COUNTS.store(executed.is_some(), Relaxed);
     let window = Window::open();
     let number = smp::give(1, sends);
     let mut all = wait::patiently(|| smp::finished(1, number));
     // The sender was told by an interrupt, which exits here.
     say("sent", TIMES, window);
-    price("sent", TIMES, SENDING.load(Relaxed));
-    let cpuid = || {
-        cpu::cpuid(0);
-    };
-    price("cpuid", TIMES, (0..TIMES).map(|_| ticks(cpuid)).sum());
+    if let Some(executed) = executed {
+        executed::say("sent", TIMES, SENDING.load(Relaxed));
+        let cpuid = || _ = cpu::cpuid(0);
+        executed::say("cpuid", TIMES, (0..TIMES).map(|_| executed.of(cpuid)).sum());
+    }
     let window = Window::open();
     let before = idt::count_on(0, VECTOR);
     all &= (1..=TIMES).all(|n| {

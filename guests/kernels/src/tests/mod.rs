@@ -9,6 +9,7 @@ mod debugged;
 mod delivery;
 mod device;
 mod exceptions;
+mod executed;
 mod heartbeat;
 mod hello;
 mod hostile;

@@ -1,6 +1,7 @@
 //! What it costs to give a core to another vCPU: two that share one wake each other alternately,
 //! in windows for the counting plugin.
 
+use super::executed::{self, Executed};
 use crate::counters::Slices;
 use crate::{boot::Boot, console::check, cpu, idt, smp, wait, x2apic};
 
@@ -38,26 +39,33 @@ macro_rules! marker {
 }
 
 /// A window as it is, and one in which a device's interrupts go to this vCPU: they are routed
-/// elsewhere when it leaves, and back when it returns.
+/// elsewhere when it leaves, and back when it returns (`device=none`: not that one).
 pub fn instructions(test: &str, boot: &Boot) {
     if super::cpus(test, boot) != Some(2) {
         return check!(test, false, "two CPUs that share a core are needed");
     }
-    let Some(edu) = super::edu(test) else { return };
+    let executed = Executed::here(boot);
+    let device = boot.option("device") != Some("none");
+    let edu = if device { super::edu(test) } else { None };
+    if device && edu.is_none() {
+        return;
+    }
     idt::on(PING, |_| {
         x2apic::complete();
         x2apic::send(0, u64::from(PONG));
     });
-    for device in [false, true] {
-        if device {
+    for edu in [None, edu.as_ref()].into_iter().take(1 + usize::from(device)) {
+        if let Some(edu) = edu {
             edu.aim_handled(DEVICE);
         }
         cpu::disable_interrupts();
         let mut came = (0..WARM).all(|_| round());
         let slices = [0, 1].map(Slices::of);
         marker!("0x45580001");
-        for _ in 0..MEASURED {
-            came &= round();
+        let mut rounds = || (0..MEASURED).for_each(|_| came &= round());
+        match executed {
+            Some(executed) => executed::say("switch", 2 * MEASURED, executed.of(&mut rounds)),
+            None => rounds(),
         }
         marker!("0x45580002");
         let slices = slices.each_ref().map(Slices::since);
@@ -71,10 +79,11 @@ pub fn instructions(test: &str, boot: &Boot) {
         );
     }
     cpu::enable_interrupts();
+    check!(test, smp::starts(1) == 1, "the other one was started once");
+    let Some(edu) = edu else { return };
     // With the other one asleep the device interrupts whom it is routed to, all the same.
     let once = edu.raise_and_wait(DEVICE, 1) == 1;
     wait::settle();
     check!(test, once && idt::total(DEVICE) == 1, "the device's interrupt still arrives, once");
-    check!(test, smp::starts(1) == 1, "the other one was started once");
     edu.silence();
 }

@@ -65,7 +65,8 @@ macro_rules! marker {
     };
 }
 
-/// A window around interrupts to one CPU, and one around interrupts to all others.
+/// A window around interrupts to one CPU, one around interrupts to all others, and one around an
+/// exit that does little.
 pub fn instructions(test: &str, boot: &Boot) {
     let Some(count) = super::cpus(test, boot) else { return };
     cpu::enable_interrupts();
@@ -79,6 +80,14 @@ pub fn instructions(test: &str, boot: &Boot) {
     marker!("0x45580001");
     for _ in 0..MEASURED {
         came &= send(0, OTHERS, 1..count);
+    }
+    marker!("0x45580002");
+    for _ in 0..COUNTED {
+        cpu::cpuid(0);
+    }
+    marker!("0x45580001");
+    for _ in 0..MEASURED {
+        cpu::cpuid(0);
     }
     marker!("0x45580002");
     check!(test, came, "{MEASURED} to one, {MEASURED} to all {} others", count - 1);

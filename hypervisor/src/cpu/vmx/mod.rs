@@ -151,27 +151,29 @@ impl VirtualCpu for VmxCpu {
         true
     }
 
-    #[inline(never)]
+    #[inline]
     fn wrote_msr(&self) -> bool {
         vmx::is_msr_write(&self.vcpu.area)
     }
 
-    #[inline(never)]
+    #[inline]
     fn halted(&self) -> bool {
         self.vcpu.halted()
     }
 
-    #[inline(never)]
+    #[inline]
     fn exit(&mut self) -> Exit {
         let exit = self.vcpu.exit();
-        if exit == Exit::Nmi {
-            self.handle_nmi();
-        } else if exit == Exit::Interrupt {
-            self.vcpu.acknowledged().into_iter().for_each(interrupts::arrived);
-        } else if exit == Exit::InvalidState {
-            current::tell_of_refusal();
-        } else if Vcpu::<Current>::is_debug(exit) {
-            kept::set_dr6(self.vcpu.take_debug_status(kept::dr6()));
+        match exit {
+            Exit::Nmi => self.handle_nmi(),
+            Exit::Interrupt => {
+                self.vcpu.acknowledged().into_iter().for_each(interrupts::arrived);
+            }
+            Exit::InvalidState => current::tell_of_refusal(),
+            _ if Vcpu::<Current>::is_debug(exit) => {
+                kept::set_dr6(self.vcpu.take_debug_status(kept::dr6()));
+            }
+            _ => {}
         }
         exit
     }
@@ -348,7 +350,7 @@ impl VirtualCpu for VmxCpu {
         }
     }
 
-    #[inline(never)]
+    #[inline]
     fn next_rip(&self) -> Option<u64> {
         Some(self.vcpu.next_rip())
     }
@@ -393,7 +395,7 @@ impl VirtualCpu for VmxCpu {
         self.vcpu.cs_long()
     }
 
-    #[inline(never)]
+    #[inline]
     fn cr4(&self) -> u64 {
         self.vcpu.cr4()
     }

@@ -9,7 +9,7 @@ impl Registers for VmxCpu {
         self.vcpu.gpr(number)
     }
 
-    #[inline(never)]
+    #[inline]
     fn set_gpr(&mut self, number: u8, value: u64) {
         self.vcpu.set_gpr(number, value);
     }
@@ -24,7 +24,7 @@ impl Registers for VmxCpu {
         self.vcpu.set_rflags(value);
     }
 
-    #[inline(never)]
+    #[inline]
     fn rip(&self) -> u64 {
         self.vcpu.rip()
     }
