@@ -242,6 +242,9 @@ pub fn read(path: &Path, most: u64, limit: &str) -> Result<Vec<u8>> {
 fn file(path: &Path) -> Result<Metadata> {
     let name = path.display();
     let metadata = fs::metadata(path).map_err(|e| match e.kind() {
+        ErrorKind::NotFound if path.iter().any(|part| part == "~") => {
+            anyhow!("`{name}` doesn't exist; `~` means nothing here: write your home's path out")
+        }
         ErrorKind::NotFound => anyhow!("`{name}` doesn't exist"),
         _ => anyhow!("`{name}` can't be read: {e}"),
     })?;
@@ -297,6 +300,8 @@ pub(crate) mod tests {
         let disk = "[vm.a]\nkernel='k'\ndisk={size='1M',image='x'}\n[host]\nsidecores=1\n";
         assert_eq!(refusal(disk), "vm.toml:3: [vm.a] disk: `x` doesn't exist");
         assert_eq!(refusal("[vm.a]\nkernel='x'\n"), "vm.toml:2: [vm.a] kernel: `x` doesn't exist");
+        let home = refusal("[vm.a]\nkernel='~/x'\n");
+        assert!(home.contains("`~/x` doesn't exist; `~` means nothing here"), "{home}");
         assert_eq!(refusal("[vm.a]\nkernel='.'\n"), "vm.toml:2: [vm.a] kernel: `.` is a folder");
         assert_eq!(
             refusal("[vm.a]\nkernel='empty'\n"),

@@ -1,12 +1,12 @@
 //! `exitless demo --machine bochs`: what an interrupt and a tick cost on VMX, in exits by reason,
-//! under each policy that can be had there. What an exit takes is counted by `prices`.
+//! under each policy that can be had there. And `bochs-counted/*`, what an exit takes.
 //!
 //! Guarantees: each column is of one run that a test of the same kernel would pass. No device is in
 //! it: Bochs' machine has none that a VM could be given.
 
 use super::{
     bochs,
-    case::{Case, Guest, Special},
+    case::{Case, Cores, Guest, Special},
     cases::{case, guest},
     judge,
     kernel::{self, Kernel, Variant},
@@ -50,6 +50,41 @@ pub fn of(policy: Policy) -> Case {
     let machine = if planted { Special::BochsPlanted(CPUS) } else { Special::Bochs(CPUS) };
     let guest = Guest { cpus: 2, devices: Vec::new(), ..guest(TEST, policy) };
     Case { machine, ..case(format!("bochs-costs/{}", policy.label()), false, [guest]) }
+}
+
+/// For a Bochs that tells a CPU how many instructions it has executed (`cli/bochs/count.patch`). Its
+/// time-stamp counter is no such count where there are several CPUs.
+const COUNTED: &str = "count=executed device=none";
+
+/// `bochs-counted/*`: what exits take, in instructions of the guest's and the host's together. The
+/// prices are what was seen, and a few per cent.
+pub fn counted() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (policy, cpuid, sent) in
+        [(Policy::Trap, 380, 350), (Policy::Direct, 360, 260), (Policy::Posted, 410, 365)]
+    {
+        let case = on_counting(of(policy));
+        let prices = vec![
+            ("cpuid", "a CPUID", cpuid),
+            ("sent", "a command that interrupts another CPU", sent),
+        ];
+        let name = format!("bochs-counted/{}", policy.label());
+        cases.push(Case { name, prices, ..case });
+    }
+    let two = Guest { cpus: 2, cores: Cores::One, ..guest("shared-cost", Policy::Trap) };
+    let two = Guest { devices: Vec::new(), ..two };
+    let shared = case("bochs-counted/shared-trap".to_owned(), false, [two]);
+    let shared = on_counting(Case { machine: Special::Bochs(2), ..shared });
+    let prices = vec![("switch", "a switch, with an IPI and HLT", 2_350)];
+    cases.push(Case { prices, ..shared });
+    cases
+}
+
+/// On a Bochs that counts, which has to be compiled.
+fn on_counting(mut case: Case) -> Case {
+    let cpus = case.machine.bochs().unwrap_or(2);
+    case.guests.iter_mut().for_each(|guest| guest.options = COUNTED);
+    Case { machine: Special::BochsMended(cpus), long: true, ..case }
 }
 
 /// Runs them all and shows the table.

@@ -313,7 +313,7 @@ pub fn is_alone(text: &str) -> bool {
 
 /// Whether a case has this text in its name ([`named`]).
 pub fn has(text: &str) -> bool {
-    everywhere().chain(inner_exitless::all()).any(|case| named(&case.name, text))
+    everywhere().chain(inner_exitless::all()).chain(vmx::all()).any(|case| named(&case.name, text))
 }
 
 /// Shows what is wrong with a run, and all that it said.

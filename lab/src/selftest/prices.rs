@@ -1,45 +1,8 @@
-//! `bochs-counted/*`: what exits take on VMX, in instructions of the guest's and the host's
-//! together, counted by a Bochs that tells a CPU how many it has executed (`cli/bochs/count.patch`).
+//! What a test kernel counts itself, in instructions: the lines in which it tells, judged.
 //!
-//! Guarantees: each price is of all times that the kernel did it. The time-stamp counter of Bochs
-//! isn't such a count where there are several CPUs, and isn't used.
+//! Guarantees: each price is of all times that the kernel did it.
 
-use super::case::{Case, Cores, Guest, Price, Special};
-use super::cases::{case, guest};
-use super::costs;
-use plan::Policy;
-
-const OPTIONS: &str = "count=executed device=none";
-
-/// All of them. The prices are what was seen, and a few per cent.
-pub fn all() -> Vec<Case> {
-    let mut cases = Vec::new();
-    for (policy, cpuid, sent) in
-        [(Policy::Trap, 380, 350), (Policy::Direct, 360, 260), (Policy::Posted, 410, 365)]
-    {
-        let case = counted(costs::of(policy));
-        let prices = vec![
-            ("cpuid", "a CPUID", cpuid),
-            ("sent", "a command that interrupts another CPU", sent),
-        ];
-        let name = format!("bochs-counted/{}", policy.label());
-        cases.push(Case { name, prices, ..case });
-    }
-    let two = Guest { cpus: 2, cores: Cores::One, ..guest("shared-cost", Policy::Trap) };
-    let two = Guest { devices: Vec::new(), ..two };
-    let shared = case("bochs-counted/shared-trap".to_owned(), false, [two]);
-    let shared = counted(Case { machine: Special::Bochs(2), ..shared });
-    let prices = vec![("switch", "a switch, with an IPI and HLT", 2_350)];
-    cases.push(Case { prices, ..shared });
-    cases
-}
-
-/// On a Bochs that counts, which has to be compiled.
-fn counted(mut case: Case) -> Case {
-    let cpus = case.machine.bochs().unwrap_or(2);
-    case.guests.iter_mut().for_each(|guest| guest.options = OPTIONS);
-    Case { machine: Special::BochsMended(cpus), long: true, ..case }
-}
+use super::case::Price;
 
 /// What was told of each: a line each, or what is wrong with them.
 pub fn of(prices: &[Price], consoles: &[String]) -> Result<Vec<String>, String> {

@@ -8,10 +8,10 @@
 
 use super::case::{Case, Cores, Expect, Expected, Guest, Special};
 use super::cases::{again, case, guest, heartbeat};
+use super::costs;
 use super::hostile;
 use super::names::named;
 use super::rare::is_rare;
-use super::{costs, prices};
 use super::{smp, timers};
 use ledger::Reason;
 use plan::Policy;
@@ -63,6 +63,10 @@ const SMP_TESTS: [&str; 14] = [
     "kicks",
     "init-self",
 ];
+
+/// Of kicks: few exits a round, so that many come at its last one; half a second of Bochs', after
+/// which core 0 announces again what was lost, is some million steps.
+const KICKS: &str = "exits=6 far=200000";
 
 /// Those of one vCPU on a core that another VM's heart beats on.
 const SHARED: [&str; 12] = [
@@ -152,6 +156,7 @@ pub fn all() -> Vec<Case> {
         let name = format!("bochs-smp-{}/{test}", policy.label());
         let options = match (test, policy) {
             ("ipi-exits", _) => "ipis=1000",
+            ("kicks", _) => KICKS,
             // The core's own local APIC is Bochs'.
             ("icr-storm", Policy::Trap | Policy::Direct) => "spurious=spared",
             _ => "",
@@ -160,7 +165,7 @@ pub fn all() -> Vec<Case> {
     }
     for policy in [Policy::Trap, Policy::Direct, Policy::Posted] {
         // Few exits a round and no third vCPU: a million of them take a quarter of an hour.
-        let options = "rounds=1000000 exits=6";
+        let options = "rounds=1000000 exits=6 far=200000";
         let guest = Guest { options, cpus: 2, ..smp::several("kicks", policy) };
         let name = format!("bochs-smp-{}/kicks-often", policy.label());
         cases.push(Case { long: true, ..of(name, 3, guest) });
@@ -172,7 +177,7 @@ pub fn all() -> Vec<Case> {
     cases.extend(shared());
     cases.extend(taken());
     cases.extend(costs::POLICIES.map(costs::of));
-    cases.extend(prices::all());
+    cases.extend(costs::counted());
     for policy in [Policy::Trap, Policy::Direct, Policy::Posted] {
         let shadow = Guest { options: "device=none", ..guest("interrupt-shadow", policy) };
         cases.push(one("interrupt-shadow", policy, shadow));

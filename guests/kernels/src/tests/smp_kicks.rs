@@ -6,7 +6,7 @@
 //! for an exit that doesn't come. It is lost if the receiver gets far without it, by its own count
 //! of steps since it was sent: time says nothing on a busy machine, where the sender may stand
 //! still. `rounds=N` on the command line says how often, `exits=N` how many exits a round has at
-//! most.
+//! most, `far=N` what far is.
 
 use crate::{boot::Boot, console::check, cpu, idt, random::Random, smp, wait, x2apic};
 use core::arch::asm;
@@ -16,8 +16,9 @@ const SEED: u64 = 0x0E81_71E5_5000_0003;
 const NMI: u8 = 2;
 /// How often one is sent, if the command line doesn't say.
 const FEW: u64 = 2000;
-/// Steps of the receiver after which an NMI is lost: an NMI takes some hundreds, and core 0
-/// announces again after half a second what nobody has seen.
+/// Steps of the receiver after which an NMI is lost, if the command line doesn't say: an NMI takes
+/// some hundreds, and core 0 announces again after half a second what nobody has seen. Less, where
+/// so many steps take longer than that: then a lost one comes in time.
 const FAR: u64 = 30_000_000;
 /// After so many the rest tells nothing new.
 const ENOUGH: u64 = 3;
@@ -28,6 +29,7 @@ const EXITS: u64 = 47;
 const STEPS: u64 = 425;
 
 static MOST: AtomicU64 = AtomicU64::new(EXITS);
+static LOST_AT: AtomicU64 = AtomicU64::new(FAR);
 /// How often one is sent.
 static ROUNDS: AtomicU64 = AtomicU64::new(FEW);
 /// The round that the receiver is in.
@@ -62,7 +64,7 @@ fn receive(_: usize) {
         while came() < before + round && !OVER.load(SeqCst) {
             steps(1);
             far += u64::from(SENT.load(SeqCst) == round);
-            if far == FAR {
+            if far == LOST_AT.load(SeqCst) {
                 LOST.fetch_add(1, SeqCst);
                 far += 1;
             }
@@ -78,8 +80,10 @@ pub fn kicks(test: &str, boot: &Boot) {
     let rounds = boot.option("rounds").map_or(Some(FEW), |n| n.parse().ok());
     check!(test, rounds.is_some(), "seed {SEED:#x}, {rounds:?} rounds");
     let rounds = rounds.unwrap_or(FEW);
-    let exits = boot.option("exits").and_then(|n| n.parse().ok()).unwrap_or(EXITS);
+    let number = |key, or| boot.option(key).and_then(|n| n.parse().ok()).unwrap_or(or);
+    let exits = number("exits", EXITS);
     MOST.store(exits, SeqCst);
+    LOST_AT.store(number("far", FAR), SeqCst);
     ROUNDS.store(rounds, SeqCst);
     idt::on(NMI, |_| {});
     let before = came();
