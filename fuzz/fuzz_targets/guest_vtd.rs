@@ -48,11 +48,18 @@ fuzz_target!(|steps: Vec<Step>| {
     let mut memory = Frames { words: BTreeMap::new(), free };
     let how = (Dma::Vtd(VtdSecondLevel::FourLevels), PageSize::Size2M);
     let mut domains = Domains::new(&mut memory, how, 2, (1, 0xABC << 12), 7).unwrap();
-    let mut device = Viommu::new(domains.shape(&IDS, &GUEST, FRAMES - 2), 0);
+    // What is unmapped waits for a few steps, or doesn't.
+    let longest = 4 * (steps.len() as u64 % 2);
+    let mut device = Viommu::new(domains.shape(&IDS, &GUEST, FRAMES - 2), longest);
     let mut vtd = Vtd::new(&device);
     vtd.reset(&device, registers);
     let mut units = Units([Some((1, 0xABC << 12)); 2]);
-    for step in steps {
+    for (now, step) in (0..).zip(steps) {
+        let mut acting =
+            Acting { domains: &mut domains, memory: &mut memory, hardware: &mut units };
+        device.set_time(now);
+        device.tear_down(&mut acting);
+        domains.take_words();
         let mut runs = 1;
         match step {
             Step::Write(at, wide, value) => {

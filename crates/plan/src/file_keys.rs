@@ -30,7 +30,8 @@ impl<'v> Field<'_, 'v, '_> {
             }
             "nested" => read.nested = self.flag()?,
             "iommu" => {
-                let needed = "\"none\", \"virtio\", \"virtio-optimistic\" or \"vt-d\"";
+                let needed =
+                    "\"none\", \"virtio\", \"virtio-optimistic\", \"vt-d\" or \"vt-d-optimistic\"";
                 read.iommu = self.one_of(&GuestIommu::ALL, needed, Problem::GuestIommu)?;
             }
             _ => {

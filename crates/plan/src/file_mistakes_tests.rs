@@ -97,7 +97,7 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
         ),
         (
             "[vm.a]\niommu = 'amd-vi'\n",
-            "vm.toml:2: [vm.a] iommu: \"amd-vi\" is no IOMMU that a guest can have; use \"none\", \"virtio\", \"virtio-optimistic\" or \"vt-d\"",
+            "vm.toml:2: [vm.a] iommu: \"amd-vi\" is no IOMMU that a guest can have; use \"none\", \"virtio\", \"virtio-optimistic\", \"vt-d\" or \"vt-d-optimistic\"",
         ),
         (
             "[vm.a]\nkernel = 'k'\ndevices = ['nvme0']\niommu = 'virtio-optimistic'\n",

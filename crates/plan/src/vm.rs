@@ -72,6 +72,8 @@ pub enum GuestIommu {
     VirtioOptimistic,
     /// A VT-d unit in caching mode, with all that is on its bus behind it, and their interrupts.
     VtD,
+    /// The same, and what is unmapped may stay as with [`GuestIommu::VirtioOptimistic`].
+    VtDOptimistic,
 }
 
 /// For how long unmappings wait, in µs: the vIOMMU paper's.
@@ -79,17 +81,18 @@ pub const OPTIMISM_US: u64 = 10_000;
 
 impl GuestIommu {
     /// Every choice with the name it has in `vm.toml`.
-    pub const ALL: [(&'static str, GuestIommu); 4] = [
+    pub const ALL: [(&'static str, GuestIommu); 5] = [
         ("none", GuestIommu::None),
         ("virtio", GuestIommu::Virtio),
         ("virtio-optimistic", GuestIommu::VirtioOptimistic),
         ("vt-d", GuestIommu::VtD),
+        ("vt-d-optimistic", GuestIommu::VtDOptimistic),
     ];
 
     /// How many functions it is on the bus.
     pub const fn functions(self) -> usize {
         match self {
-            GuestIommu::None | GuestIommu::VtD => 0,
+            GuestIommu::None | GuestIommu::VtD | GuestIommu::VtDOptimistic => 0,
             GuestIommu::Virtio | GuestIommu::VirtioOptimistic => 1,
         }
     }
@@ -98,7 +101,7 @@ impl GuestIommu {
     pub const fn queues(self) -> usize {
         match self {
             GuestIommu::None => 0,
-            GuestIommu::VtD => 1,
+            GuestIommu::VtD | GuestIommu::VtDOptimistic => 1,
             // Requests, and events.
             GuestIommu::Virtio | GuestIommu::VirtioOptimistic => 2,
         }
@@ -106,7 +109,10 @@ impl GuestIommu {
 
     /// For how long what it unmaps may stay mapped, in µs.
     pub const fn optimism_us(self) -> u64 {
-        if matches!(self, GuestIommu::VirtioOptimistic) { OPTIMISM_US } else { 0 }
+        match self {
+            GuestIommu::VirtioOptimistic | GuestIommu::VtDOptimistic => OPTIMISM_US,
+            GuestIommu::None | GuestIommu::Virtio | GuestIommu::VtD => 0,
+        }
     }
 }
 

@@ -1,6 +1,9 @@
 //! Optimistic teardown (vIOMMU, USENIX ATC 2011): what a guest unmaps stays mapped for a while, so
 //! that mapping it there again costs nothing.
 //!
+//! A virtio-iommu is told of each mapping; a VT-d unit finds one in the guest's tables
+//! ([`Viommu::come_back`]).
+//!
 //! Guarantees: what waits is torn down by calls of [`Viommu::tear_down`] at or after its time, each
 //! of which waits for the unit a bounded number of times; before anything else is mapped there,
 //! before it is unmapped again, and when an endpoint joins or leaves its domain. At most [`MOST`]
@@ -49,26 +52,78 @@ pub struct Teardowns {
     pub carried_out: u64,
 }
 
-/// Those that wait, the oldest first, each with the instant by which it is carried out.
+/// Pages are counted by so many bits of their numbers.
+const BUCKETS: usize = 256;
+
+/// Those that wait, the oldest first, each with the instant by which it is carried out; and how
+/// many of their pages have each number's lowest bits, so that most looks for one needn't search.
+#[derive(Debug)]
+struct List {
+    waiting: VecDeque<(u64, Waiting)>,
+    pages: [u16; BUCKETS],
+}
+
+impl List {
+    fn new(most: usize) -> Self {
+        List { waiting: VecDeque::with_capacity(most), pages: [0; BUCKETS] }
+    }
+
+    fn push(&mut self, until: u64, waiting: Waiting) {
+        self.count(&waiting, u16::wrapping_add);
+        self.waiting.push_back((until, waiting));
+    }
+
+    fn remove(&mut self, at: usize) -> Option<Waiting> {
+        let (_, waiting) = self.waiting.remove(at)?;
+        self.count(&waiting, u16::wrapping_sub);
+        Some(waiting)
+    }
+
+    /// At most [`MOST`] × 64 pages wait, so that none wraps.
+    fn count(&mut self, of: &Waiting, how: fn(u16, u16) -> u16) {
+        for page in (of.first..of.first + of.bytes).step_by(PAGE as usize) {
+            if let Some(count) = self.pages.get_mut(bucket(page)) {
+                *count = how(*count, 1);
+            }
+        }
+    }
+
+    /// May something wait in this range, of whatever domain?
+    fn may_have(&self, first: u64, bytes: u64) -> bool {
+        let counts = |page: u64| self.pages.get(bucket(page)).is_some_and(|count| *count > 0);
+        !self.waiting.is_empty()
+            && (bytes >= BUCKETS as u64 * PAGE
+                || (first..first + bytes).step_by(PAGE as usize).any(counts))
+    }
+}
+
+fn bucket(page: u64) -> usize {
+    (page / PAGE) as usize % BUCKETS
+}
+
+/// What waits, and for how long.
 #[derive(Debug)]
 pub(crate) struct Teardown {
     longest: u64,
-    waiting: VecDeque<(u64, Waiting)>,
+    list: List,
     now: u64,
+    /// Nothing begins to wait.
+    strict: bool,
     counts: Teardowns,
 }
 
 impl Teardown {
     /// With so many ticks for each; 0: none waits. Allocates what it ever needs.
     pub fn new(longest: u64) -> Self {
-        let most = if longest > 0 { MOST } else { 0 };
-        let (waiting, counts) = (VecDeque::with_capacity(most), Teardowns::default());
-        Teardown { longest, waiting, now: 0, counts }
+        let list = List::new(if longest > 0 { MOST } else { 0 });
+        Teardown { longest, list, now: 0, strict: false, counts: Teardowns::default() }
     }
 
     /// Its domain's tables are empty.
     pub fn forget(&mut self, place: usize) {
-        self.waiting.retain(|(_, waiting)| waiting.place != place);
+        while let Some(at) = self.list.waiting.iter().position(|(_, w)| w.place == place) {
+            self.list.remove(at);
+        }
     }
 }
 
@@ -78,9 +133,14 @@ impl Viommu {
         self.teardown.now = now;
     }
 
+    /// From here on nothing begins to wait, or may: nobody looks by when it is due.
+    pub fn set_strict(&mut self, strict: bool) {
+        self.teardown.strict = strict;
+    }
+
     /// By when [`Viommu::tear_down`] is to be called.
     pub fn due(&self) -> Option<u64> {
-        self.teardown.waiting.front().map(|(until, _)| *until)
+        self.teardown.list.waiting.front().map(|(until, _)| *until)
     }
 
     /// What became of those that waited.
@@ -102,7 +162,7 @@ impl Viommu {
     }
 
     fn tear_down_oldest(&mut self, tables: &mut dyn Tables) {
-        if let Some((_, w)) = self.teardown.waiting.pop_front() {
+        if let Some(w) = self.teardown.list.remove(0) {
             self.carry_out(tables, &w);
         }
     }
@@ -121,14 +181,46 @@ impl Viommu {
 
     fn settle(&mut self, tables: &mut dyn Tables, which: impl Fn(&Waiting) -> bool) {
         let mut at = 0;
-        while let Some((_, waiting)) = self.teardown.waiting.get(at).copied() {
+        while let Some((_, waiting)) = self.teardown.list.waiting.get(at).copied() {
             if which(&waiting) {
-                self.teardown.waiting.remove(at);
+                self.teardown.list.remove(at);
                 self.carry_out(tables, &waiting);
             } else {
                 at += 1;
             }
         }
+    }
+
+    /// Tears down what waits in a range, and beyond it if that is one with it.
+    fn settle_in(&mut self, tables: &mut dyn Tables, place: usize, (first, bytes): (u64, u64)) {
+        if self.teardown.list.may_have(first, bytes) {
+            self.settle(tables, |w| w.overlaps(place, first, bytes));
+        }
+    }
+
+    /// All of this range is mapped as the guest has it now: what waits there comes back. False: it
+    /// is to be mapped all the same, as a part of what waited there has been torn down with what
+    /// lies outside.
+    pub(crate) fn come_back(
+        &mut self,
+        tables: &mut dyn Tables,
+        (place, first, bytes): (usize, u64, u64),
+    ) -> bool {
+        if !self.teardown.list.may_have(first, bytes) {
+            return true;
+        }
+        let inside = |w: &Waiting| first <= w.first && w.first + w.bytes <= first + bytes;
+        let mut all = self.teardown.list.waiting.iter();
+        if all.any(|(_, w)| w.overlaps(place, first, bytes) && !inside(w)) {
+            self.settle_in(tables, place, (first, bytes));
+            return false;
+        }
+        let here = |(_, w): &(u64, Waiting)| w.overlaps(place, first, bytes);
+        while let Some(at) = self.teardown.list.waiting.iter().rposition(here) {
+            let back = self.teardown.list.remove(at).map_or(0, |w| w.bytes);
+            self.teardown.counts.came_back += back;
+        }
+        true
     }
 
     /// Maps a run of the machine's memory. What waits there comes back, or goes first.
@@ -140,21 +232,33 @@ impl Viommu {
         access: Access,
     ) -> Done {
         let wanted = Waiting { place, first, bytes, to, access };
-        let found = self.teardown.waiting.iter().rposition(|(_, waiting)| *waiting == wanted);
-        if let Some(at) = found {
-            self.teardown.waiting.remove(at);
+        let list = &mut self.teardown.list;
+        let may = bytes <= LARGEST && list.may_have(first, bytes);
+        let search = || list.waiting.iter().rposition(|(_, waiting)| *waiting == wanted);
+        if let Some(at) = may.then(search).flatten() {
+            list.remove(at);
             self.teardown.counts.came_back += bytes;
             return Ok(());
         }
         match tables.map(place, first, to, bytes, access) {
-            Err(Refused::Taken) => self.settle(tables, |w| w.overlaps(place, first, bytes)),
+            Err(Refused::Taken) => self.settle_in(tables, place, (first, bytes)),
             // What waits has frames.
-            Err(Refused::Full) if !self.teardown.waiting.is_empty() => {
+            Err(Refused::Full) if !self.teardown.list.waiting.is_empty() => {
                 self.settle(tables, |_| true);
             }
             done => return Ok(done?),
         }
         Ok(tables.map(place, first, to, bytes, access)?)
+    }
+
+    /// Unmaps a range, whatever of it waits.
+    pub(crate) fn unmap_now(
+        &mut self,
+        tables: &mut dyn Tables,
+        (place, first, bytes): (usize, u64, u64),
+    ) -> Done {
+        self.settle_in(tables, place, (first, bytes));
+        Ok(tables.unmap(place, first, bytes)?)
     }
 
     /// Unmaps a range, or has it wait if all of it leads to one run.
@@ -163,16 +267,16 @@ impl Viommu {
         tables: &mut dyn Tables,
         (place, first, bytes): (usize, u64, u64),
     ) -> Done {
-        self.settle(tables, |w| w.overlaps(place, first, bytes));
-        let waits = self.teardown.longest > 0 && bytes <= LARGEST;
+        self.settle_in(tables, place, (first, bytes));
+        let waits = self.teardown.longest > 0 && !self.teardown.strict && bytes <= LARGEST;
         let Some((to, access)) = waits.then(|| tables.run(place, first, bytes)).flatten() else {
             return Ok(tables.unmap(place, first, bytes)?);
         };
-        if self.teardown.waiting.len() >= MOST {
+        if self.teardown.list.waiting.len() >= MOST {
             self.tear_down_oldest(tables);
         }
         let until = self.teardown.now.wrapping_add(self.teardown.longest);
-        self.teardown.waiting.push_back((until, Waiting { place, first, bytes, to, access }));
+        self.teardown.list.push(until, Waiting { place, first, bytes, to, access });
         Ok(())
     }
 }

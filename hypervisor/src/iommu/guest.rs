@@ -87,8 +87,9 @@ pub enum Kind {
     /// A virtio-iommu. What is unmapped may wait for so many ticks, if somebody looks by
     /// [`GuestIommu::tear_down`].
     Virtio(u64),
-    /// A VT-d unit with this page of registers, of a guest with this memory.
-    VtD(&'static Page, &'static Window),
+    /// A VT-d unit with this page of registers, of a guest with this memory. What is unmapped by
+    /// who looks by [`GuestIommu::tear_down`] may wait for so many ticks.
+    VtD(&'static Page, &'static Window, u64),
 }
 
 struct Units {
@@ -126,8 +127,8 @@ impl GuestIommu {
             Kind::Virtio(longest) => {
                 (Viommu::new(shape, longest), Front::Requests(Box::new(Chain::new())), None)
             }
-            Kind::VtD(page, window) => {
-                let device = Viommu::new(vtd::narrowed(shape), 0);
+            Kind::VtD(page, window, longest) => {
+                let device = Viommu::new(vtd::narrowed(shape), longest);
                 let mut unit = Box::new(Vtd::new(&device));
                 unit.reset(&device, Registers::new(page));
                 (device, Front::Registers(unit, page, window), Some(page))
@@ -240,12 +241,16 @@ impl GuestIommu {
 
     /// Does what its registers ask for: up to so many commands and descriptors, and none after
     /// those that cost `enough`; `served` counts them. It stops where interrupts are to be routed
-    /// anew ([`GuestIommu::reroutes`]).
+    /// anew ([`GuestIommu::reroutes`]). `waits`: who calls looks by when it is due what was
+    /// unmapped.
     #[inline(never)]
-    pub fn run(&self, (most, enough): (u32, u64), served: &mut Answered) {
+    pub fn run(&self, (most, enough): (u32, u64), waits: bool, served: &mut Answered) {
         let mut state = self.state.lock();
         let State { device, domains, pool, units, front } = &mut *state;
         let Front::Registers(unit, page, window) = front else { return };
+        device.set_time(rdtsc());
+        device.set_strict(!waits);
+        let before = device.teardowns().came_back;
         while served.requests < most && served.cost < enough {
             let mut tables =
                 Acting { domains: &mut *domains, memory: &mut *pool, hardware: &mut *units };
@@ -265,6 +270,8 @@ impl GuestIommu {
         }
         // Whoever wrote for nothing had it looked at.
         served.cost = served.cost.max(REQUEST_COST);
+        served.came_back += device.teardowns().came_back - before;
+        self.keep_due(&state);
     }
 
     /// Has the first vCPU look at what is to be done.

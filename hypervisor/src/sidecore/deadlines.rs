@@ -4,8 +4,8 @@
 //! Guarantees: the time that is kept is never later than the first of them. One that is gone
 //! meanwhile costs a look.
 
+use crate::iommu::guest::GuestIommu;
 use crate::sidecore::polling_core::PollingCore;
-use crate::sidecore::queue::Work;
 
 impl PollingCore {
     /// Is the time of something over?
@@ -19,10 +19,7 @@ impl PollingCore {
     /// told.
     pub(super) fn keep_deadline(&mut self, place: usize) {
         let Some(queue) = self.queues.all.get(place) else { return };
-        let due = match &queue.work {
-            Work::Iommu(served) => served.iommu.due(),
-            _ => None,
-        };
+        let due = queue.work.iommu().and_then(GuestIommu::due);
         let device = self.devices.get(queue.device);
         let tells = device.is_some_and(|device| device.order.may_access);
         let held = queue.signal.deadline().filter(|_| tells);
@@ -40,10 +37,10 @@ impl PollingCore {
         self.deadline = None;
         for place in 0..self.queues.all.len() {
             let Some(queue) = self.queues.all.get_mut(place) else { continue };
-            if let Work::Iommu(served) = &queue.work
-                && served.iommu.due().is_some_and(|due| now.wrapping_sub(due) as i64 >= 0)
+            if let Some(iommu) = queue.work.iommu()
+                && iommu.due().is_some_and(|due| now.wrapping_sub(due) as i64 >= 0)
             {
-                served.iommu.tear_down(now);
+                iommu.tear_down(now);
             }
             if queue.signal.is_due(now) {
                 self.call(place);

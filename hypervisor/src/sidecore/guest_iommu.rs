@@ -57,7 +57,7 @@ impl IommuRegisters {
     /// Does some of it, as a piece of a turn; `done` counts it.
     pub fn serve(&self, most: u32, done: &mut Answered) {
         if self.is_news() {
-            self.iommu.run((most, PIECE), done);
+            self.iommu.run((most, PIECE), true, done);
             if self.iommu.reroutes() {
                 self.iommu.ask();
             }

@@ -277,19 +277,14 @@ impl PollingCore {
                 let Some(device) = self.devices.get(queue.device) else { return Ok(()) };
                 let (accepted, mut answered) = (device.order.features, Answered::default());
                 let done = served.serve(&device.window, accepted, batch.requests, &mut answered);
-                let Answered { requests: asked, came_back, cost: charge } = answered;
-                *piece = Piece { asked, completed: asked, charge, ..Piece::default() };
-                // Nothing that the VM's limit knows.
-                if let Some(counts) = device.port.counts(queue.index).filter(|_| came_back > 0) {
-                    add(&counts.bytes, came_back);
-                }
+                *piece = Piece::answered(&answered, device.port, queue.index);
                 Ok(done?)
             }
             Work::Registers(registers) => {
+                let Some(device) = self.devices.get(queue.device) else { return Ok(()) };
                 let mut done = Answered::default();
                 registers.serve(batch.requests, &mut done);
-                let Answered { requests: asked, cost: charge, .. } = done;
-                *piece = Piece { asked, completed: asked, charge, ..Piece::default() };
+                *piece = Piece::answered(&done, device.port, queue.index);
                 Ok(())
             }
             Work::Events => Ok(()),

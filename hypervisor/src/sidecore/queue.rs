@@ -4,8 +4,10 @@
 //! that is broken says so once it is served; its turn comes for that.
 
 use crate::cpu::{rdtsc, tsc_hz};
+use crate::iommu::guest::{Answered, GuestIommu};
 use crate::sidecore::guest_iommu::{IommuQueue, IommuRegisters};
 use crate::sidecore::places::Places;
+use crate::sidecore::port::{Port, add};
 use crate::sidecore::signal::Signal;
 use crate::sidecore::uplink::Uplink;
 use ::sidecore::{Delay, Look};
@@ -54,6 +56,17 @@ pub enum Work {
     Events,
 }
 
+impl Work {
+    /// The guest's IOMMU that it is of.
+    pub fn iommu(&self) -> Option<&'static GuestIommu> {
+        match self {
+            Work::Iommu(queue) => Some(queue.iommu),
+            Work::Registers(registers) => Some(registers.iommu),
+            Work::Requests(_) | Work::Frames(..) | Work::Events => None,
+        }
+    }
+}
+
 /// Why a queue can't be served any more.
 #[derive(Debug, Error)]
 pub enum Broken {
@@ -84,6 +97,15 @@ pub struct Piece {
 }
 
 impl Piece {
+    /// Of a guest's IOMMU. What came back is nothing that the VM's limit knows.
+    pub fn answered(done: &Answered, port: &Port, index: usize) -> Self {
+        if let Some(counts) = port.counts(index).filter(|_| done.came_back > 0) {
+            add(&counts.bytes, done.came_back);
+        }
+        let (asked, charge) = (done.requests, done.cost);
+        Piece { asked, completed: asked, charge, ..Piece::default() }
+    }
+
     /// Is it to be published, and told, though the turn goes on?
     #[inline]
     pub fn is_much(&self) -> bool {

@@ -2,6 +2,7 @@
 
 mod any;
 mod machine;
+mod waiting;
 
 use super::at::{
     ADDRESS, BUSY, COMMAND, CONTEXT_COMMAND, FAULT_STATUS, QUEUE_ERROR, QUEUE_HEAD, QUEUE_TAIL,

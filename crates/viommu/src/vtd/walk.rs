@@ -182,7 +182,9 @@ fn of(
     access.set(Access::READ, rights & 1 != 0);
     access.set(Access::WRITE, rights & 2 != 0);
     match tables.run(place, at, bytes) {
-        Some(now) if now == (host, access) => Is::Right,
+        Some(now) if now == (host, access) && device.come_back(tables, (place, at, bytes)) => {
+            Is::Right
+        }
         _ => Is::At(host, access),
     }
 }
@@ -198,7 +200,8 @@ fn carry_out(
         None | Some((_, _, Is::Right)) => Ok(()),
         Some((at, bytes, Is::Gone)) => device.unmap_run(tables, (place, at, bytes)),
         Some((at, bytes, Is::At(host, access))) => {
-            device.unmap_run(tables, (place, at, bytes))?;
+            // What it led to before is gone when the guest is told of this.
+            device.unmap_now(tables, (place, at, bytes))?;
             device.map_memory(tables, (place, at, bytes), host, access)
         }
     }

@@ -128,6 +128,49 @@ pub fn controller(test: &str, boot: &Boot) {
     check!(test, unit.translate(false), "it translates no more");
 }
 
+/// What is unmapped stays for a while, if nothing else is mapped there, and not for longer.
+pub fn optimistic(test: &str, boot: &Boot) {
+    const ATTEMPTS: u32 = 100;
+    let (Some(mut nvme), Some(unit)) = (Nvme::find(), started(test, boot)) else {
+        return check!(test, false, "there is an NVMe controller, and an IOMMU");
+    };
+    let (id, target, queues) = (endpoint(nvme.function), unit.memory_behind(), nvme.queues());
+    let (root, other) = (unit.table(), target + PAGE);
+    unit.set_context(id, DOMAIN, Some(root));
+    let (submission, completion, data) = (1 << 38, (1 << 38) + PAGE, 0x12_3456_7000);
+    for (at, to) in
+        [(submission, queues.0 | READ), (completion, queues.1 | BOTH), (data, target | BOTH)]
+    {
+        unit.map(root, at, false, to);
+    }
+    check!(test, unit.ask(&[CONTEXTS, ALL]) && unit.translate(true), "it translates");
+    check!(test, nvme.start_at(submission, completion), "it starts with its queues up there");
+    let unmap = || unit.map_page(root, DOMAIN, data, 0);
+    let map = |to: u64| unit.map_page(root, DOMAIN, data, to | BOTH);
+    let done = (0..PAIRS).filter(|_| unmap() && map(target)).count();
+    check!(test, done as u64 == PAIRS, "{done} of {PAIRS} pairs were done");
+    let mut arrives = || {
+        mark(target);
+        nvme.identify_to(data);
+        !is_marked(target)
+    };
+    check!(test, arrives(), "what came back is there");
+    // One that comes too late says nothing.
+    let inside = (0..ATTEMPTS).any(|_| {
+        let arrived = unmap() && arrives();
+        map(target) && arrived
+    });
+    check!(test, inside, "unmapped, it arrives for a while");
+    check!(test, unmap() && map(other), "mapped to another page");
+    mark(other);
+    check!(test, !arrives() && !is_marked(other), "it is there alone");
+    check!(test, map(target) && arrives(), "and back, without an unmapping");
+    check!(test, unmap() && wait::until(|| !arrives()), "and then nothing arrives any more");
+    check!(test, !arrives(), "nor later");
+    nvme.stop();
+    check!(test, unit.translate(false), "it translates no more");
+}
+
 /// How many exits pairs of map and unmap have: none with a sidecore (`exits=0`), else one for each.
 pub fn exits(test: &str, boot: &Boot) {
     let (Some(edu), Some(unit)) = (edu(test), started(test, boot)) else { return };

@@ -77,7 +77,7 @@ impl<'a> Functions<'a> {
     #[inline(never)]
     pub fn add_unit(
         &mut self,
-        devices: &[Bdf],
+        (devices, longest): (&[Bdf], u64),
         (memory, tables): (&Memory, &mut Tables),
         sidecores: &mut Sidecores,
         place: Option<usize>,
@@ -92,7 +92,7 @@ impl<'a> Functions<'a> {
         tables.map(BASE, frame, BYTES, unit::access(false)).map_err(|e| e.to_string())?;
         let view: &Window = Box::leak(Box::new(view(memory)?));
         let of = (memory, tables.dma_root());
-        let iommu = self.iommu((devices, Kind::VtD(page, view)), of, 0, free)?;
+        let iommu = self.iommu((devices, Kind::VtD(page, view, longest)), of, 0, free)?;
         let (vm, name) = self.whose;
         let which = ServedDevice::Iommu;
         let owner = Owner { vm, name, memory: *view, runs: &[], which };

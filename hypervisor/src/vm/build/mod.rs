@@ -202,17 +202,17 @@ impl Builder<'_> {
         let start = start(&contents.load);
         let mut functions = Functions::new((self.index, &vm.name), self.pci);
         let place = self.image.plan.sidecore_of_iommu(self.index);
+        let longest = vm.iommu.optimism_us() * (cpu::tsc_hz() / 1_000_000);
         match vm.iommu {
             GuestIommu::None => {}
             GuestIommu::Virtio | GuestIommu::VirtioOptimistic => {
                 let of = (&memory, tables.dma_root());
-                let longest = vm.iommu.optimism_us() * (cpu::tsc_hz() / 1_000_000);
                 let own = (&*devices, longest);
                 *domains = functions.add_iommu(own, of, sidecores, place, *domains)?;
             }
-            GuestIommu::VtD => {
-                let of = (&memory, &mut tables);
-                *domains = functions.add_unit(&devices, of, sidecores, place, *domains)?;
+            GuestIommu::VtD | GuestIommu::VtDOptimistic => {
+                let (own, of) = ((&*devices, longest), (&memory, &mut tables));
+                *domains = functions.add_unit(own, of, sidecores, place, *domains)?;
             }
         }
         functions.assign(devices, tables.dma_root(), format)?;
@@ -385,7 +385,7 @@ impl Builder<'_> {
                 GuestIommu::Virtio | GuestIommu::VirtioOptimistic => {
                     Some(acpi::guest::Iommu::Virtio(self.vm.devices.len() as u8))
                 }
-                GuestIommu::VtD => Some(acpi::guest::Iommu::VtD {
+                GuestIommu::VtD | GuestIommu::VtDOptimistic => Some(acpi::guest::Iommu::VtD {
                     registers: vtd::BASE,
                     width: vtd::WIDTH,
                     ioapic: vtd::IOAPIC,

@@ -31,8 +31,13 @@ pub(super) struct Machine {
 
 impl Machine {
     pub(super) fn new(most: usize) -> Self {
+        Machine::waiting(most, 0)
+    }
+
+    /// One whose unmappings wait for so long.
+    pub(super) fn waiting(most: usize, longest: u64) -> Self {
         let page: Box<Page> = Box::new([const { AtomicU32::new(0) }; 1024]);
-        let device = Viommu::new(Shape { reserved: &[MESSAGES], ..shape() }, 0);
+        let device = Viommu::new(Shape { reserved: &[MESSAGES], ..shape() }, longest);
         let vtd = Vtd::new(&device);
         let runs = [(LOW.guest, LOW.len), (HIGH.guest, HIGH.len)];
         let memory = Memory::new(&runs, 0);
@@ -43,7 +48,11 @@ impl Machine {
 
     /// One whose guest has switched all of it on, with endpoint `i` in domain `i + 1`.
     pub(super) fn on(most: usize) -> (Self, [u64; 3]) {
-        let mut machine = Machine::new(most);
+        Machine::new(most).switched_on()
+    }
+
+    pub(super) fn switched_on(self) -> (Self, [u64; 3]) {
+        let mut machine = self;
         let roots = [(); 3].map(|()| machine.table());
         for (i, root) in roots.into_iter().enumerate() {
             machine.set_context(i, root | 1, (i as u64 + 1) << 8 | 2);

@@ -52,7 +52,7 @@ impl PciBus {
                 break;
             }
             let mut done = Answered::default();
-            iommu.run((u32::MAX, MOST_AT_AN_EXIT), &mut done);
+            iommu.run((u32::MAX, MOST_AT_AN_EXIT), false, &mut done);
             cost += done.cost;
             if let Some(counts) = port.counts(0) {
                 add(&counts.completed, done.requests.into());
