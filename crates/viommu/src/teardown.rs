@@ -8,12 +8,13 @@
 //! of which waits for the unit a bounded number of times; before anything else is mapped there,
 //! before it is unmapped again, and when an endpoint joins or leaves its domain. At most [`MOST`]
 //! unmappings wait; then the oldest is torn down for the next. Until then an endpoint reaches what
-//! it reached, which is the guest's own memory.
+//! it reached, which is the guest's own memory. What would cut a large page never waits, since that
+//! may fail; nor does anything in a domain that is blocked.
 //!
 //! Doesn't guarantee that a device which the guest doesn't trust finds nothing there at once: a
 //! guest has that by asking for nothing optimistic.
 
-use crate::{Done, PAGE, Refused, Tables, Viommu};
+use crate::{Done, LARGE_PAGE, PAGE, Refused, Tables, Viommu};
 use alloc::collections::VecDeque;
 use paging::Access;
 
@@ -268,7 +269,15 @@ impl Viommu {
         (place, first, bytes): (usize, u64, u64),
     ) -> Done {
         self.settle_in(tables, place, (first, bytes));
-        let waits = self.teardown.longest > 0 && !self.teardown.strict && bytes <= LARGEST;
+        let optimistic = self.teardown.longest > 0 && !self.teardown.strict;
+        // What is taken out of a large page needs a frame, which is there now or isn't: later
+        // nobody could be told.
+        let mut cuts = |at: u64| tables.run(place, at & !(LARGE_PAGE - 1), LARGE_PAGE).is_some();
+        let waits = optimistic
+            && bytes <= LARGEST
+            && !self.is_blocked(place)
+            && !cuts(first)
+            && !cuts(first + bytes - 1);
         let Some((to, access)) = waits.then(|| tables.run(place, first, bytes)).flatten() else {
             return Ok(tables.unmap(place, first, bytes)?);
         };

@@ -156,3 +156,16 @@ fn a_few_wait_and_no_large_ones() {
         assert_eq!(unit.places[0].range(far..).count(), left);
     }
 }
+
+/// To tear it down later could fail, when there is no frame for the rest of the large page.
+#[test]
+fn what_cuts_a_large_page_is_gone_at_once() {
+    let (mut device, mut unit) = (Viommu::new(shape(), LONGEST), Unit::new(2000));
+    done(&mut device, &mut unit, &[Ask::Attach(7, 0x10, 0)]);
+    let large = 2 << 20;
+    for first in [large, large + 9 * PAGE, 2 * large - PAGE] {
+        done(&mut device, &mut unit, &[map(large, 512, 0), unmap(first, 1)]);
+        assert_eq!((unit.places[0].len(), device.due()), (511, None), "{first:#x}");
+        done(&mut device, &mut unit, &[unmap(large, 512)]);
+    }
+}

@@ -134,7 +134,7 @@ proptest! {
             for (d, was) in was.iter_mut().enumerate() {
                 was.extend(machine.model(roots[d]).into_iter().map(|(at, to)| (at, (now, to))));
             }
-            let word = if rights == 0 { 0 } else { TO + (page + to) * PAGE | rights };
+            let word = if rights == 0 { 0 } else { (TO + (page + to) * PAGE) | rights };
             machine.map(roots[d], page * PAGE, word);
             let first = page & !((1 << order) - 1);
             machine.ask(&[pages(d as u16 + 1, first * PAGE, order)]);
@@ -150,8 +150,8 @@ proptest! {
             }
         }
         tear_down(&mut machine, now + LONGEST);
-        for d in 0..2 {
-            prop_assert_eq!(machine.mapped(d), machine.model(roots[d]));
+        for (d, root) in roots.into_iter().enumerate() {
+            prop_assert_eq!(machine.mapped(d), machine.model(root));
         }
     }
 }
