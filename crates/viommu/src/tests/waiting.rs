@@ -169,3 +169,11 @@ fn what_cuts_a_large_page_is_gone_at_once() {
         done(&mut device, &mut unit, &[unmap(large, 512)]);
     }
 }
+
+#[test]
+fn what_is_unmapped_again_is_gone_at_once() {
+    let (mut device, mut unit) = attached();
+    done(&mut device, &mut unit, &[map(0, 2, 0), unmap(0, 2), unmap(0, 2)]);
+    assert_eq!((unit.places[0].len(), device.due()), (0, None));
+    assert_eq!(device.teardowns(), Teardowns { came_back: 0, carried_out: 2 * PAGE });
+}
