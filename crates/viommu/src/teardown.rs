@@ -134,7 +134,8 @@ impl Viommu {
         self.teardown.now = now;
     }
 
-    /// From here on nothing begins to wait, or may: nobody looks by when it is due.
+    /// Whether what is unmapped from here on is gone at once: for who doesn't look by when it is
+    /// due.
     pub fn set_strict(&mut self, strict: bool) {
         self.teardown.strict = strict;
     }

@@ -52,8 +52,8 @@ pub fn of(policy: Policy) -> Case {
     Case { machine, ..case(format!("bochs-costs/{}", policy.label()), false, [guest]) }
 }
 
-/// For a Bochs that tells a CPU how many instructions it has executed (`cli/bochs/count.patch`). Its
-/// time-stamp counter is no such count where there are several CPUs.
+/// For a Bochs that tells a CPU how many instructions it has executed (`cli/bochs/count.patch`).
+/// Its time-stamp counter is no such count where there are several CPUs.
 const COUNTED: &str = "count=executed device=none";
 
 /// `bochs-counted/*`: what exits take, in instructions of the guest's and the host's together. The
