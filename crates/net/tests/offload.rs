@@ -252,6 +252,39 @@ fn segments_count_with_their_headers() {
     }
 }
 
+/// A TCP checksum of zero leaves as all ones, in a frame that is whole and in a segment.
+#[test]
+fn a_checksum_of_zero_is_all_ones() {
+    for six in [false, true] {
+        let (header, mut frame) = partial(&tcp(six, 0, &bytes(1000)), six, false);
+        let end = frame.len() - 2;
+        // What the checksum would be with zeros at the end makes it zero, standing there.
+        frame[end..].fill(0);
+        let missing = checksum(&frame).to_be_bytes();
+        frame[end..].copy_from_slice(&missing);
+        let mut lan = two(NOTHING);
+        lan.pass(0, header, &frame);
+        let received = lan.received(1);
+        assert_eq!([0xff, 0xff], received[0][transport(six) + 16..][..2]);
+        check(&received[0]);
+
+        // The first of two segments, in the same way.
+        let (header, mut frame) = long(&tcp(six, 0, &bytes(1500)), six, 1000);
+        let end = transport(six) + 20 + 1000 - 2;
+        frame[end..][..2].fill(0);
+        let mut lan = two(NOTHING);
+        lan.pass(0, header, &frame);
+        let with_zeros = &lan.received(1)[0];
+        let missing = with_zeros[transport(six) + 16..][..2].to_vec();
+        frame[end..][..2].copy_from_slice(&missing);
+        let mut lan = two(NOTHING);
+        lan.pass(0, header, &frame);
+        let received = lan.received(1);
+        assert_eq!([0xff, 0xff], received[0][transport(six) + 16..][..2]);
+        received.iter().for_each(|frame| drop(check(frame)));
+    }
+}
+
 #[test]
 fn the_mtu_holds() {
     let mut lan = two(Features::empty());

@@ -22,6 +22,8 @@ pub fn tcp(six: bool, options: usize, data: &[u8]) -> Vec<u8> {
     let builder = ip.tcp_header(header);
     let mut bytes = Vec::new();
     builder.write(&mut bytes, data).unwrap();
+    let sum = checksum(&bytes).to_be_bytes();
+    bytes[transport(six) + 16..][..2].copy_from_slice(&sum);
     bytes
 }
 
@@ -74,7 +76,18 @@ pub fn long(frame: &[u8], six: bool, size: u16) -> (Header, Vec<u8>) {
 }
 
 /// The checksum that the TCP frame should have. Lengths and IPv4's checksum are right.
+///
+/// All ones stand for zero. A device knows where a checksum is and not whether TCP or UDP reads it,
+/// and UDP has zero for "no checksum" (RFC 768). Linux' `skb_checksum_help` does the same; who
+/// adds up the packet finds either right (RFC 1624, 3).
 pub fn checksum(frame: &[u8]) -> u16 {
+    match etherparses(frame) {
+        0 => 0xffff,
+        sum => sum,
+    }
+}
+
+fn etherparses(frame: &[u8]) -> u16 {
     let packet = SlicedPacket::from_ethernet(frame).unwrap();
     let Some(TransportSlice::Tcp(tcp)) = packet.transport else { panic!("no TCP") };
     match packet.net.unwrap() {
