@@ -178,7 +178,8 @@ pub enum Record {
 /// vCPU, once, and before them what sidecores did. Without it none is sent.
 pub const ASK_LIVE: u8 = b'L';
 
-/// Encodes a record for the stream.
+/// Encodes a record for the stream. Not inlined: this crate is made small, and its callers aren't.
+#[inline(never)]
 pub fn encode(record: &Record) -> Vec<u8> {
     // Encoding to a growing vector can't run out of room; an empty frame would be skipped by the
     // reader.

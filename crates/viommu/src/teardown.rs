@@ -242,15 +242,28 @@ impl Viommu {
             self.teardown.counts.came_back += bytes;
             return Ok(());
         }
-        match tables.map(place, first, to, bytes, access) {
+        let map = |tables: &mut dyn Tables| tables.map(place, first, to, bytes, access);
+        match map(tables) {
             Err(Refused::Taken) => self.settle_in(tables, place, (first, bytes)),
-            // What waits has frames.
-            Err(Refused::Full) if !self.teardown.list.waiting.is_empty() => {
-                self.settle(tables, |_| true);
-            }
+            Err(Refused::Full) => {}
             done => return Ok(done?),
         }
-        Ok(tables.map(place, first, to, bytes, access)?)
+        self.with_frames(tables, map)
+    }
+
+    /// Does what may need frames: what waits has some.
+    fn with_frames(
+        &mut self,
+        tables: &mut dyn Tables,
+        mut what: impl FnMut(&mut dyn Tables) -> Result<(), Refused>,
+    ) -> Done {
+        match what(tables) {
+            Err(Refused::Full) if !self.teardown.list.waiting.is_empty() => {
+                self.settle(tables, |_| true);
+                Ok(what(tables)?)
+            }
+            done => Ok(done?),
+        }
     }
 
     /// Unmaps a range, whatever of it waits.
@@ -260,7 +273,7 @@ impl Viommu {
         (place, first, bytes): (usize, u64, u64),
     ) -> Done {
         self.settle_in(tables, place, (first, bytes));
-        Ok(tables.unmap(place, first, bytes)?)
+        self.with_frames(tables, |tables| tables.unmap(place, first, bytes))
     }
 
     /// Unmaps a range, or has it wait if all of it leads to one run.
@@ -280,7 +293,7 @@ impl Viommu {
             && !cuts(first)
             && !cuts(first + bytes - 1);
         let Some((to, access)) = waits.then(|| tables.run(place, first, bytes)).flatten() else {
-            return Ok(tables.unmap(place, first, bytes)?);
+            return self.with_frames(tables, |tables| tables.unmap(place, first, bytes));
         };
         if self.teardown.list.waiting.len() >= MOST {
             self.tear_down_oldest(tables);

@@ -9,6 +9,8 @@ use alloc::string::String;
 use proto::{End, Record};
 
 /// The line for a screen, on which nobody decodes records.
+#[cold]
+#[inline(never)]
 pub(super) fn line(record: &Record) -> Option<String> {
     Some(match record {
         Record::Started { name, policy, why, .. } => {
