@@ -113,6 +113,7 @@ const SILENT: Duration = Duration::from_secs(1);
 const TAPS: &str = "/dev/net";
 
 fn main() {
+    daemon_os::forget_backtraces();
     if let Err(error) = run(Arguments::get().command) {
         eprintln!("exitless-io: {error:#}");
         std::process::exit(1);

@@ -21,9 +21,11 @@
 //! | `spare` | rings of io_uring, which can do nothing else |
 //! | `lock` | QEMU's image locks |
 //! | `thread` | one that hears no signal |
+//! | `backtraces` | of errors, which aren't made |
 //! | `vfio`, `iova` | a PCI device that is this program's, and the memory that it reaches |
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod backtraces;
 mod event;
 mod file;
 mod iova;
@@ -41,6 +43,7 @@ mod thread;
 mod uring;
 mod vfio;
 
+pub use backtraces::forget_backtraces;
 pub use event::{add_to_event, interrupted, take_late, watch_writes};
 pub use file::{read_at, write_at};
 pub use lock::{InUse, in_use, lock};

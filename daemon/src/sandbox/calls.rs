@@ -3,7 +3,7 @@
 //!
 //! Two that look superfluous in a program of one thread aren't: glibc takes an error of `brk` for
 //! success, and ends the program at one of `futex`, which unwinding calls once (a backtrace of an
-//! error, with RUST_BACKTRACE). Without `mremap` and `mprotect` its allocator copies, and does
+//! error, of a build that has them). Without `mremap` and `mprotect` its allocator copies, and does
 //! without.
 
 /// A system call: its number and name.

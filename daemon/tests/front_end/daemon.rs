@@ -269,7 +269,7 @@ fn run(arguments: &[String]) -> (Child, Log) {
     begin(command)
 }
 
-/// With backtraces, whose making takes more than errors alone do, also in the sandbox.
+/// Asked for backtraces, which it mustn't make.
 fn begin(mut command: Command) -> (Child, Log) {
     command.env("RUST_BACKTRACE", "1");
     let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
