@@ -4,7 +4,7 @@
 //! nothing else is missing: a kernel whose configuration isn't found is taken as it is.
 
 use crate::load::File;
-use plan::{Class, DeviceName, Plan, Shown, Vm};
+use plan::{Class, DeviceName, GuestIommu, Plan, Shown, Vm};
 use std::{fs, io::Read, path::Path};
 
 /// More than any configuration of a kernel.
@@ -13,6 +13,7 @@ const MAX_CONFIG: u64 = 4 << 20;
 const BOOT: &str = "/boot";
 
 /// A driver: the kernel's option for it, and how else the sentence names it.
+#[derive(PartialEq, Eq)]
 struct Driver {
     option: &'static str,
     device: &'static str,
@@ -34,6 +35,25 @@ const DISK: [&[Driver]; 2] =
 const NETWORK: [&[Driver]; 2] =
     [&[driver("CONFIG_VIRTIO_PCI", "virtio_pci")], &[driver("CONFIG_VIRTIO_NET", "virtio_net")]];
 const USB: &[Driver] = &[driver("CONFIG_USB_XHCI_PCI", "xHCI")];
+
+/// And a virtio-iommu.
+const VIRTIO_IOMMU: &[&[Driver]] = &[
+    &[driver("CONFIG_VIRTIO_PCI", "virtio_pci")],
+    &[driver("CONFIG_VIRTIO_IOMMU", "virtio_iommu")],
+];
+const VT_D: &[&[Driver]] = &[&[driver("CONFIG_INTEL_IOMMU", "intel_iommu")]];
+/// Either has Linux use a VT-d unit without being told.
+const VT_D_BY_DEFAULT: [&str; 2] =
+    ["CONFIG_INTEL_IOMMU_DEFAULT_ON", "CONFIG_INTEL_IOMMU_DEFAULT_ON_INTGPU_OFF"];
+
+/// The drivers of a guest's own IOMMU, of each of which one is needed.
+fn iommu_drivers(iommu: GuestIommu) -> &'static [&'static [Driver]] {
+    match iommu {
+        GuestIommu::None => &[],
+        GuestIommu::Virtio | GuestIommu::VirtioOptimistic => VIRTIO_IOMMU,
+        GuestIommu::VtD | GuestIommu::VtDOptimistic => VT_D,
+    }
+}
 
 /// The drivers of which a device needs one; none where nothing is known.
 fn drivers(device: DeviceName) -> &'static [Driver] {
@@ -97,12 +117,22 @@ fn of_vm(vm: &Vm<File>, boot: &Path) -> Vec<String> {
         ));
     }
     let paravirtual = [
-        (!vm.disks.is_empty(), "its disk", DISK),
-        (!vm.interfaces.is_empty(), "its network", NETWORK),
+        (!vm.disks.is_empty(), "its disk", &DISK[..]),
+        (!vm.interfaces.is_empty(), "its network", &NETWORK[..]),
+        (true, "its IOMMU", iommu_drivers(vm.iommu)),
     ];
     for (_, what, drivers) in paravirtual.into_iter().filter(|(there, ..)| *there) {
-        let lack = |drivers| config.lacks(name, what, drivers, &release, vm.initrd.is_some());
-        lines.extend(drivers.into_iter().filter_map(lack));
+        let lack =
+            |drivers: &&[Driver]| config.lacks(name, what, drivers, &release, vm.initrd.is_some());
+        lines.extend(drivers.iter().filter_map(lack));
+    }
+    let is_told = vm.cmdline.split_whitespace().any(|word| word.starts_with("intel_iommu="));
+    let is_unused = VT_D_BY_DEFAULT.iter().all(|on| config.state(on) == State::Missing);
+    if iommu_drivers(vm.iommu) == VT_D && is_unused && !is_told {
+        lines.push(format!(
+            "{name}: its kernel ({}) uses its IOMMU with intel_iommu=on in the command line alone.",
+            Shown(&release)
+        ));
     }
     lines
 }
@@ -344,6 +374,36 @@ CONFIG_IGBVF=y
             ]
         );
         assert_eq!(told("CONFIG_PCI_MSI=y\nCONFIG_VIRTIO_PCI=y\nCONFIG_VIRTIO_BLK=y\n"), [""; 0]);
+    }
+
+    #[test]
+    fn an_iommu_of_the_guest_s_own_needs_its_driver() {
+        let told = |config: &str, cmdline: &str, iommu| {
+            let place = Place::new(&format!("CONFIG_PCI_MSI=y\nCONFIG_BLK_DEV_NVME=y\n{config}"));
+            let vm = Vm { iommu, ..place.vm(DEBIAN, cmdline, &["nvme0"], true) };
+            of_vm(&vm, Path::new("/nonexistent"))
+        };
+        let virtio = told("CONFIG_VIRTIO_PCI=m\n", "", GuestIommu::Virtio);
+        assert_eq!(
+            virtio,
+            [
+                "web: its kernel (6.1.0-9-amd64) has no driver for its IOMMU: it is built with no CONFIG_VIRTIO_IOMMU."
+            ]
+        );
+        let config = "CONFIG_VIRTIO_PCI=m\nCONFIG_VIRTIO_IOMMU=m\n";
+        assert_eq!(told(config, "", GuestIommu::VirtioOptimistic), [""; 0]);
+        let unit = told("", "intel_iommu=on", GuestIommu::VtD);
+        assert!(unit[0].ends_with("with no CONFIG_INTEL_IOMMU."), "{unit:?}");
+        let config = "CONFIG_INTEL_IOMMU=y\n";
+        assert_eq!(
+            told(config, "", GuestIommu::VtDOptimistic),
+            [
+                "web: its kernel (6.1.0-9-amd64) uses its IOMMU with intel_iommu=on in the command line alone."
+            ]
+        );
+        assert_eq!(told(config, "intel_iommu=on,sm_off", GuestIommu::VtD), [""; 0]);
+        let config = "CONFIG_INTEL_IOMMU=y\nCONFIG_INTEL_IOMMU_DEFAULT_ON_INTGPU_OFF=y\n";
+        assert_eq!(told(config, "", GuestIommu::VtD), [""; 0]);
     }
 
     #[test]

@@ -6,7 +6,6 @@ use crate::{
     report::status,
     run,
     say::{plain, say},
-    stream::printable,
 };
 use anyhow::Result;
 use clap::{
@@ -98,7 +97,8 @@ fn has_option(command: &Command, long: &str) -> bool {
 
 /// Tells the user of an error; the status to exit with.
 pub fn failed(error: &anyhow::Error, status: u8) -> ExitCode {
-    say(format_args!("exitless: {}", printable(&plain(error))));
+    // Several mistakes of a plan are a line each, and nothing else in a line steers the terminal.
+    say(format_args!("exitless: {}", plain(error)));
     ExitCode::from(status)
 }
 
