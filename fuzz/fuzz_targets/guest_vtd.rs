@@ -15,7 +15,7 @@ use paging::{Access, Dma, Memory, PageSize, VtdSecondLevel};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tables::{FRAMES, Frames, Units};
-use viommu_device::vtd::{Page, Registers, Step as Stepped, Vtd};
+use viommu_device::vtd::{Fault, Page, Registers, Step as Stepped, Vtd};
 use viommu_device::{Acting, Change, Domains, Region, Viommu};
 
 const LEN: u64 = 2 << 20;
@@ -34,6 +34,8 @@ enum Step {
     /// A descriptor of a likely kind at the head of the queue, and the tail behind it.
     Ask(u8, u16, u64),
     Message(u64, u32, u64),
+    /// A device tries what it may not.
+    Fault(u8, bool, u64),
     Close,
     Restart,
     Run(u8),
@@ -81,6 +83,12 @@ fuzz_target!(|steps: Vec<Step>| {
             Step::Message(address, data, entry) => {
                 let _ = vtd.remapping().of_msi(&window, 8, (address, data));
                 let _ = vtd.remapping().of_redirection(&window, entry);
+            }
+            Step::Fault(endpoint, is_write, address) => {
+                let fault = Fault { endpoint: endpoint.into(), is_write, address };
+                vtd.record(&device, registers, fault);
+                let _ = vtd.take_interrupt(registers);
+                assert!(vtd.take_interrupt(registers).is_none());
             }
             Step::Close => {
                 let mut acting =

@@ -9,6 +9,7 @@ pub mod domain;
 pub mod fault_interrupt;
 mod found;
 pub mod guest;
+pub mod guest_faults;
 pub mod pool;
 
 use crate::pci::{msi, sriov};
@@ -324,13 +325,16 @@ pub fn fault_pending() -> bool {
 }
 
 /// What devices did since the last call that was blocked or dropped, as far as the units' records
-/// go. Collected under the lock, told after it.
+/// go. Collected under the lock, told after it; what is to be told to guests is noted besides, all
+/// of it, so that no guest's devices hide another's.
 pub fn faults() -> ArrayVec<Fault, 8> {
     let mut found = ArrayVec::new();
     for served in units() {
         served.unit.lock().faults(|fault| {
             let source = fault.source.in_segment(served.found.segment);
-            let _ = found.try_push(Fault { source, ..fault });
+            let fault = Fault { source, ..fault };
+            guest_faults::note(&fault);
+            let _ = found.try_push(fault);
         });
     }
     found

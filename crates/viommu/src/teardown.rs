@@ -6,8 +6,9 @@
 //!
 //! Guarantees: what waits is torn down by calls of [`Viommu::tear_down`] at or after its time, each
 //! of which waits for the unit a bounded number of times; before anything else is mapped there,
-//! before it is unmapped again, and when an endpoint joins or leaves its domain. At most [`MOST`]
-//! unmappings wait; then the oldest is torn down for the next. Until then an endpoint reaches what
+//! before it is unmapped again, when an endpoint joins its domain, and when the last leaves it; and
+//! when there are no frames, of which it has some. At most [`MOST`] unmappings wait; then the oldest
+//! is torn down for the next. Until then an endpoint reaches what
 //! it reached, which is the guest's own memory. What would cut a large page never waits, since that
 //! may fail; nor does anything in a domain that is blocked.
 //!
@@ -266,13 +267,43 @@ impl Viommu {
         }
     }
 
+    /// Before all of a range is unmapped: what waits there needn't be torn down by itself, unless it
+    /// reaches beyond. Did anything wait there?
+    fn give_up_in(
+        &mut self,
+        tables: &mut dyn Tables,
+        place: usize,
+        (first, bytes): (u64, u64),
+    ) -> bool {
+        let mut did = false;
+        if !self.teardown.list.may_have(first, bytes) {
+            return did;
+        }
+        let is_inside = |w: &Waiting| w.first >= first && w.first + w.bytes <= first + bytes;
+        let mut at = 0;
+        while let Some((_, waiting)) = self.teardown.list.waiting.get(at).copied() {
+            if !waiting.overlaps(place, first, bytes) {
+                at += 1;
+                continue;
+            }
+            did = true;
+            self.teardown.list.remove(at);
+            if is_inside(&waiting) {
+                self.teardown.counts.carried_out += waiting.bytes;
+            } else {
+                self.carry_out(tables, &waiting);
+            }
+        }
+        did
+    }
+
     /// Unmaps a range, whatever of it waits.
     pub(crate) fn unmap_now(
         &mut self,
         tables: &mut dyn Tables,
         (place, first, bytes): (usize, u64, u64),
     ) -> Done {
-        self.settle_in(tables, place, (first, bytes));
+        self.give_up_in(tables, place, (first, bytes));
         self.with_frames(tables, |tables| tables.unmap(place, first, bytes))
     }
 
@@ -282,8 +313,9 @@ impl Viommu {
         tables: &mut dyn Tables,
         (place, first, bytes): (usize, u64, u64),
     ) -> Done {
-        self.settle_in(tables, place, (first, bytes));
-        let optimistic = self.teardown.longest > 0 && !self.teardown.strict;
+        // What waits already doesn't wait anew.
+        let did_wait = self.give_up_in(tables, place, (first, bytes));
+        let optimistic = self.teardown.longest > 0 && !self.teardown.strict && !did_wait;
         // What is taken out of a large page needs a frame, which is there now or isn't: later
         // nobody could be told.
         let mut cuts = |at: u64| tables.run(place, at & !(LARGE_PAGE - 1), LARGE_PAGE).is_some();

@@ -19,6 +19,17 @@ pub const COMMAND: u64 = 0x18;
 const STATUS: u64 = 0x1C;
 const ROOT: u64 = 0x20;
 const FAULT_STATUS: u64 = 0x34;
+const FAULT_CONTROL: u64 = 0x38;
+const FAULT_DATA: u64 = 0x3C;
+const FAULT_ADDRESS: u64 = 0x40;
+/// Of the fault status register: no record was free; there is a record.
+const OVERFLOW: u32 = 1;
+const PENDING: u32 = 1 << 1;
+/// Of the fault event control register: the interrupt is masked.
+const MASKED: u32 = 1 << 31;
+/// Of the last word of a record: there is one; the device wanted to read.
+const FULL: u32 = 1 << 31;
+const READS: u32 = 1 << 30;
 const HEAD: u64 = 0x80;
 const TAIL: u64 = 0x88;
 const QUEUE: u64 = 0x90;
@@ -54,6 +65,19 @@ pub fn pages(id: u16, at: u64, order: u64) -> [u64; 2] {
     [2 | 3 << 4 | u64::from(id) << 16, at | order]
 }
 
+/// A request that was blocked, as a record has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// Whose it was.
+    pub source: u16,
+    /// It was to read, not to write.
+    pub is_read: bool,
+    /// The page.
+    pub address: u64,
+    /// The manual's code: 2 without a context, 5 may not write, 6 may not read.
+    pub reason: u8,
+}
+
 /// Places in its memory.
 const CONTEXT_TABLE: u64 = PAGE;
 const DESCRIPTORS: u64 = 2 * PAGE;
@@ -62,6 +86,10 @@ const ENTRIES: u64 = 4 * PAGE;
 const TABLES: u64 = 5 * PAGE;
 /// Bytes of memory for it.
 pub const BYTES: u64 = TABLES + 2048 * PAGE;
+
+fn get_register64(at: u64) -> u64 {
+    u64::from(mmio_read(BASE + at + 4)) << 32 | u64::from(mmio_read(BASE + at))
+}
 
 /// The unit, with its queue running.
 pub struct Unit {
@@ -139,6 +167,51 @@ impl Unit {
     pub fn remap(&self, on: bool) -> bool {
         mmio_write64(BASE + REMAPPING, (self.memory + ENTRIES) | (1 << 11) | 7);
         (!on || self.set(SET_REMAPPING, true, true)) && self.set(REMAPS, on, false)
+    }
+
+    /// Has CPU 0 be interrupted by this vector when a request is blocked.
+    pub fn aim_faults(&self, vector: u8) {
+        mmio_write(BASE + FAULT_DATA, vector.into());
+        mmio_write64(BASE + FAULT_ADDRESS, 0xFEE0_0000);
+        self.mask_faults(false);
+    }
+
+    /// Masks that interrupt, or lets it through.
+    pub fn mask_faults(&self, masked: bool) {
+        mmio_write(BASE + FAULT_CONTROL, if masked { MASKED } else { 0 });
+    }
+
+    /// Is there a record of a blocked request?
+    pub fn has_told(&self) -> bool {
+        mmio_read(BASE + FAULT_STATUS) & PENDING != 0
+    }
+
+    /// Was there no record for one?
+    pub fn overflows(&self) -> bool {
+        mmio_read(BASE + FAULT_STATUS) & OVERFLOW != 0
+    }
+
+    /// Takes the records as Linux does: from the first on until one is empty. Gives the first, and
+    /// how many there were.
+    pub fn take_told(&self) -> (Option<Told>, u64) {
+        let capability = get_register64(CAPABILITY);
+        let (records, most) = ((capability >> 24 & 0x3FF) * 16, (capability >> 40 & 0xFF) + 1);
+        let (mut first, mut found) = (None, 0);
+        let mut index = u64::from(mmio_read(BASE + FAULT_STATUS) >> 8 & 0xFF);
+        while found < most {
+            let record = records + 16 * index;
+            let last = mmio_read(BASE + record + 12);
+            if last & FULL == 0 {
+                break;
+            }
+            let source = mmio_read(BASE + record + 8) as u16;
+            let (address, is_read) = (get_register64(record), last & READS != 0);
+            first = first.or(Some(Told { source, is_read, address, reason: last as u8 }));
+            mmio_write(BASE + record + 12, FULL);
+            (found, index) = (found + 1, (index + 1) % most);
+        }
+        mmio_write(BASE + FAULT_STATUS, OVERFLOW | PENDING);
+        (first, found)
     }
 
     /// An entry for interrupts: the lower half, and the source that it is for.
@@ -228,14 +301,24 @@ impl Unit {
         self.ask(&[pages(domain, at, 0)])
     }
 
+    /// Is there anything in the fault status register?
+    fn has_errors(&self) -> bool {
+        mmio_read(BASE + FAULT_STATUS) & 0x7F != 0
+    }
+
     /// Has an error of its queue forgotten, and what is left in it.
     pub fn forget_errors(&self) -> bool {
         self.set(QUEUED, false, false);
         self.tail.set(0);
         mmio_write(BASE + TAIL, 0);
         mmio_write64(BASE + QUEUE, self.memory + DESCRIPTORS);
-        mmio_write(BASE + FAULT_STATUS, 0x7F);
-        self.set(QUEUED, true, false) && wait::until(|| mmio_read(BASE + FAULT_STATUS) & 0x7F == 0)
+        // What is read is the unit's own answer, with the number of a record, or nothing is left.
+        let forgets = || {
+            self.take_told();
+            mmio_write(BASE + FAULT_STATUS, 0x7F);
+            wait::until(|| mmio_read(BASE + FAULT_STATUS) & 0xFF00 != 0 || !self.has_errors())
+        };
+        self.set(QUEUED, true, false) && wait::until(|| forgets() && !self.has_errors())
     }
 
     /// Has its queue an error?

@@ -1,11 +1,12 @@
 //! What the IOMMUs blocked, reported by core 0: the interrupt for it is held back for a while
-//! after each, and what each device tries is logged by its kind.
+//! after each, and until the guest is told that has an IOMMU of its own; what each device tries is
+//! logged by its kind.
 //!
 //! Guarantees: a guest whose device does something forbidden as fast as it can causes at most
 //! a hundred of these interrupts a second. Core 0 looks once a second besides.
 
 use crate::cpu::{self, rdtsc};
-use crate::iommu::{self, fault_interrupt};
+use crate::iommu::{self, fault_interrupt, guest_faults};
 use ::iommu::{Bdf, Fault, Request};
 use arrayvec::ArrayVec;
 use core::mem::{Discriminant, discriminant};
@@ -39,7 +40,7 @@ impl FaultReports {
             iommu::mask_faults(true);
             (self.masked, self.last) = (true, rdtsc());
             self.faults.report(self.way);
-        } else if self.masked && since > cpu::tsc_hz() / 100 {
+        } else if self.masked && since > cpu::tsc_hz() / 100 && guest_faults::tell() {
             self.masked = false;
             iommu::mask_faults(false);
         } else if since > cpu::tsc_hz() {
@@ -72,6 +73,7 @@ impl Faults {
     /// Looks, and reports if it is time; `way`: how the host heard of it.
     fn report(&mut self, way: &str) {
         let found = iommu::faults();
+        guest_faults::tell();
         let now = rdtsc();
         let due = self.last == 0 || now.wrapping_sub(self.last) >= cpu::tsc_hz();
         for (i, fault) in found.iter().enumerate() {

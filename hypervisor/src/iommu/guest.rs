@@ -22,9 +22,10 @@ use paging::Format;
 use paging::audit::Outline;
 use spin::Once;
 use spin::mutex::TicketMutex as Mutex;
-use viommu::vtd::{self, Page, Registers, Remapping, Step, Vtd};
+use viommu::vtd::{self, Fault, Page, Registers, Remapping, Step, Vtd};
 use viommu::{Acting, Change, Domains, Hardware, MAX_ENDPOINTS, Region, Viommu};
 use virtqueue::{Broken, Chain, Queue};
+use virtual_pc::message::Message;
 use window::Window;
 
 /// Frames for tables: for all of the guest's memory in small pages once, if it isn't very large,
@@ -97,6 +98,8 @@ struct Units {
     /// One of them of each unit that serves them, and whether that remembers that nothing is
     /// mapped.
     of_units: Vec<(Bdf, bool)>,
+    /// How often they were waited for.
+    waits: u32,
 }
 
 impl GuestIommu {
@@ -137,7 +140,7 @@ impl GuestIommu {
         let last = device.shape().last;
         let levels = how.0.levels() as u8;
         let mut tables = Vec::new();
-        let mut units = Units { devices: Vec::new(), of_units: Vec::new() };
+        let mut units = Units { devices: Vec::new(), of_units: Vec::new(), waits: 0 };
         for (index, device) in devices.iter().enumerate() {
             if let Some((id, root, outline)) = domains.outline(index) {
                 tables.push((Domain { id: DomainId(id), root, levels }, outline));
@@ -197,6 +200,7 @@ impl GuestIommu {
         device.tear_down(&mut Acting { domains, memory: pool, hardware: units });
         // Nobody is charged for it: those that can wait are few.
         domains.take_words();
+        units.waits = 0;
         self.keep_due(&state);
     }
 
@@ -251,6 +255,7 @@ impl GuestIommu {
         device.set_time(rdtsc());
         device.set_strict(!waits);
         let before = device.teardowns().came_back;
+        let mut interrupt = None;
         while served.requests < most && served.cost < enough {
             let mut tables =
                 Acting { domains: &mut *domains, memory: &mut *pool, hardware: &mut *units };
@@ -258,7 +263,8 @@ impl GuestIommu {
             let requests = unit.take_finished();
             let words = domains.take_words().saturating_add(unit.take_words());
             served.requests += requests;
-            served.cost += u64::from(requests) * REQUEST_COST + words.saturating_mul(WORD_COST);
+            served.cost += units.cost(requests) + words.saturating_mul(WORD_COST);
+            interrupt = unit.take_interrupt(Registers::new(page)).or(interrupt);
             match step {
                 Step::Worked => {}
                 Step::Idle => break,
@@ -272,13 +278,41 @@ impl GuestIommu {
         served.cost = served.cost.max(REQUEST_COST);
         served.came_back += device.teardowns().came_back - before;
         self.keep_due(&state);
+        drop(state);
+        self.interrupt(interrupt);
     }
 
-    /// Has the first vCPU look at what is to be done.
+    /// Tells the guest of what its devices tried, by its unit's registers, unless somebody has the
+    /// lock, which core 0 mustn't wait for.
+    pub(super) fn tell(&self, faults: impl Iterator<Item = Fault>) -> bool {
+        let Some(mut state) = self.state.try_lock() else { return false };
+        let State { device, front: Front::Registers(unit, page, _), .. } = &mut *state else {
+            return true;
+        };
+        let page = Registers::new(page);
+        faults.for_each(|fault| unit.record(device, page, fault));
+        let interrupt = unit.take_interrupt(page);
+        drop(state);
+        self.interrupt(interrupt);
+        true
+    }
+
+    /// Sends the guest the interrupt with this address and data. One that is no interrupt of a
+    /// vCPU's is none.
+    fn interrupt(&self, interrupt: Option<(u64, u32)>) {
+        let Some((address, data)) = interrupt else { return };
+        if let (Ok(message), Some(guest)) = (Message::from_msi(address, data), self.owner.get()) {
+            guest.deliver(&message);
+        }
+    }
+
+    /// Has a vCPU look at what is to be done: the first that runs, since one that waits for its
+    /// start looks when it has started.
     #[cold]
     pub fn ask(&self) {
-        let guest = self.owner.get();
-        if let Some(vcpu) = guest.and_then(|guest| guest.remotes.first()) {
+        let Some(guest) = self.owner.get() else { return };
+        let runs = guest.remotes.iter().find(|vcpu| vcpu.mailbox.running());
+        if let Some(vcpu) = runs.or(guest.remotes.first()) {
             vcpu.attend();
         }
     }
@@ -341,7 +375,7 @@ impl State {
             let (parts, next) = ((&mut *queue, window, &mut **chain), before + 1);
             let done = viommu::serve(device, &mut tables, parts, accepted, next, requests);
             let words = domains.take_words().saturating_mul(WORD_COST);
-            served.cost += u64::from(served.requests - before) * REQUEST_COST + words;
+            served.cost += units.cost(served.requests - before) + words;
             done?;
             if served.requests == before {
                 break;
@@ -351,8 +385,16 @@ impl State {
     }
 }
 
+impl Units {
+    /// What so many requests cost, or the waits since this was last asked, if there were more.
+    fn cost(&mut self, requests: u32) -> u64 {
+        u64::from(core::mem::take(&mut self.waits).max(requests)) * REQUEST_COST
+    }
+}
+
 impl Hardware for Units {
     fn lead(&mut self, endpoint: usize, to: Option<(u16, u64)>) -> bool {
+        self.waits += 1;
         let Some(&device) = self.devices.get(endpoint) else { return false };
         // One that isn't attached has nothing to lose.
         match detach(device) {
@@ -363,7 +405,11 @@ impl Hardware for Units {
     }
 
     fn flush(&mut self, id: u16, (at, bytes): (u64, u64), added: bool) -> bool {
+        let waits = &mut self.waits;
         let mut units = self.of_units.iter().filter(|(_, caches)| !added || *caches);
-        units.all(|(device, _)| flush(*device, id, at, bytes).is_ok())
+        units.all(|(device, _)| {
+            *waits += 1;
+            flush(*device, id, at, bytes).is_ok()
+        })
     }
 }

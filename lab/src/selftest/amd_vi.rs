@@ -13,7 +13,7 @@ use plan::{DeviceName, Policy};
 const GROUP: &str = "amd-vi/";
 
 /// Those that every whole test has: a kind of each thing that the IOMMU has a part in.
-const WHOLE: [&str; 29] = [
+const WHOLE: [&str; 30] = [
     "trap/delivery",
     "eli/delivery",
     "direct/delivery",
@@ -32,6 +32,7 @@ const WHOLE: [&str; 29] = [
     "viommu/hostile",
     "vtd-guest/translated-direct",
     "vtd-guest/interrupts-eli",
+    "vtd-guest/faults",
     "vtd-guest/nvme-exits",
     "vtd-guest/hostile",
     "planted/dma-host",

@@ -113,6 +113,11 @@ fn vtd() -> Vec<Case> {
     let optimistic = Guest { devices: vec![nvme(0)], ..guest(OPTIMISTIC[1], Policy::Direct) };
     let optimistic = Guest { iommu: GuestIommu::VtDOptimistic, counts: Vec::new(), ..optimistic };
     cases.push(polled(case("vtd-guest/optimistic".to_owned(), true, [optimistic])));
+    // The interrupt is sent by core 0 to a vCPU that takes its own, and to one that doesn't.
+    let faults = |policy| [behind(guest("vtd-faults", policy))];
+    cases.push(polled(case("vtd-guest/faults".to_owned(), true, faults(Policy::Direct))));
+    cases.push(polled(case("vtd-guest/faults-eli".to_owned(), false, faults(Policy::Eli))));
+    cases.push(case("vtd-guest/faults-exits".to_owned(), false, faults(Policy::Trap)));
     let counted = |options| Guest { options, ..behind(guest("vtd-exits", Policy::Direct)) };
     cases.push(polled(case("vtd-guest/no-exit".to_owned(), true, [counted("exits=0")])));
     cases.push(case("vtd-guest/one-exit".to_owned(), true, [counted("exits=1")]));

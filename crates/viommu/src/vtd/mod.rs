@@ -16,8 +16,8 @@
 //!   it is invalidated, and fits.
 //! - Nothing panics, nothing is allocated once it is made.
 //!
-//! Doesn't guarantee: that a guest is told of faults, or interrupted by the queue: both are polled
-//! by Linux, or missed. What passes from `GCMD` to the tables that it names isn't instantaneous, as
+//! Doesn't guarantee: that a guest is told of interrupts that were blocked, or interrupted by a
+//! descriptor of its queue, which Linux polls for. What passes from `GCMD` to the tables that it names isn't instantaneous, as
 //! it isn't on a unit of silicon.
 //!
 //! | file | is |
@@ -27,19 +27,23 @@
 //! | `descriptor` | what may be invalidated |
 //! | `walk` | the guest's tables, and what becomes of them |
 //! | `remapping` | entries for interrupts |
+//! | `faults` | what the guest is told of that went wrong |
 
 mod descriptor;
+mod faults;
 mod registers;
 mod remapping;
 #[cfg(test)]
 mod tests;
 mod walk;
 
+pub use faults::Fault;
 pub use registers::{BASE, BYTES, Page, Registers, WIDTH};
 pub use remapping::{Blocked, IOAPIC, Remapped, Remapping};
 
 use crate::{Change, Domain, MAX_ENDPOINTS, MESSAGES, Shape, Tables, Viommu};
 use descriptor::Asked;
+use faults::Faults;
 use registers as at;
 use walk::Walk;
 use window::Window;
@@ -98,7 +102,7 @@ pub struct Vtd {
     status: u32,
     root: u64,
     queue: Queue,
-    faults: u32,
+    faults: Faults,
     remapping: Remapping,
     /// What each endpoint is in.
     contexts: [Option<Domain>; MAX_ENDPOINTS],
@@ -121,7 +125,7 @@ impl Vtd {
             status: 0,
             root: 0,
             queue: Queue { base: 0, bytes: 0, head: 0 },
-            faults: 0,
+            faults: Faults::new(),
             remapping: Remapping::default(),
             contexts: [None; MAX_ENDPOINTS],
             job: None,
@@ -157,6 +161,25 @@ impl Vtd {
     /// How many commands and descriptors were carried out since this was last asked.
     pub fn take_finished(&mut self) -> u32 {
         core::mem::take(&mut self.finished)
+    }
+
+    /// Tells the guest of what an endpoint tried, unless it translates nothing for it.
+    pub fn record(&mut self, device: &Viommu, page: Registers<'_>, fault: Fault) {
+        let id = device.shape.endpoints.get(fault.endpoint);
+        let (Some(id), true) = (id, self.status & at::TRANSLATES != 0) else { return };
+        let reason = match self.contexts.get(fault.endpoint) {
+            Some(Some(domain)) if domain.bypass => return,
+            Some(Some(_)) if fault.is_write => faults::NO_WRITE,
+            Some(Some(_)) => faults::NO_READ,
+            _ => faults::NO_CONTEXT,
+        };
+        self.faults.record(page, *id as u16, fault, reason);
+    }
+
+    /// The address and the data of the interrupt by which the guest is told of faults, if it is to
+    /// be sent now. Entries of its own don't remap it.
+    pub fn take_interrupt(&mut self, page: Registers<'_>) -> Option<(u64, u32)> {
+        self.faults.take_interrupt(page)
     }
 
     /// Does a piece of work.
@@ -204,8 +227,11 @@ impl Vtd {
         tables: &mut dyn Tables,
     ) -> Step {
         if let Some(cleared) = page.cleared() {
-            self.faults &= !cleared;
-            page.set_faults(self.faults);
+            self.faults.clear(page, cleared);
+            return Step::Worked;
+        }
+        if page.may_unmask() {
+            self.faults.follow_mask(page);
             return Step::Worked;
         }
         let command = page.get(at::COMMAND);
@@ -282,13 +308,11 @@ impl Vtd {
     ) -> Step {
         let tail = page.get(at::QUEUE_TAIL);
         let Queue { base, bytes, head } = self.queue;
-        let stands = self.status & at::QUEUED == 0 || self.faults & at::QUEUE_ERROR != 0;
+        let stands = self.status & at::QUEUED == 0 || self.faults.stops_queue();
         if stands || tail == head {
             // The guest may have written what it can't.
             page.put_right(self.levels, self.status, head);
-            if page.cleared().is_none() {
-                page.set_faults(self.faults);
-            }
+            self.faults.show(page);
             return Step::Idle;
         }
         let place = base.checked_add(head.into());
@@ -308,8 +332,7 @@ impl Vtd {
             }
             Some(Asked::Wait(None)) => {}
             None => {
-                self.faults |= at::QUEUE_ERROR;
-                page.set_faults(self.faults);
+                self.faults.set_queue_error(page);
                 return Step::Worked;
             }
         }

@@ -7,7 +7,8 @@
 //! this guest alone.
 //!
 //! Doesn't guarantee that a driver which writes back the very word that it read of the fault status
-//! register clears a bit of it: where no write exits that can't be seen.
+//! register clears a bit of it: where no write exits that can't be seen. `faults` says the same of
+//! the records.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -27,7 +28,9 @@ pub const STATUS: usize = 0x1C;
 pub const ROOT: usize = 0x20;
 pub const CONTEXT_COMMAND: usize = 0x28;
 pub const FAULT_STATUS: usize = 0x34;
-const FAULT_CONTROL: usize = 0x38;
+pub const FAULT_CONTROL: usize = 0x38;
+pub const FAULT_DATA: usize = 0x3C;
+pub const FAULT_ADDRESS: usize = 0x40;
 pub const QUEUE_HEAD: usize = 0x80;
 pub const QUEUE_TAIL: usize = 0x88;
 pub const QUEUE: usize = 0x90;
@@ -35,8 +38,12 @@ const COMPLETION_CONTROL: usize = 0xA0;
 pub const REMAPPING: usize = 0xB8;
 pub const ADDRESS: usize = 0xF0;
 pub const TLB: usize = 0xF8;
-/// The one record of a fault, in units of 16 bytes; nothing is ever recorded.
-const FAULTS: u64 = 0x22;
+/// The records of faults, 16 bytes each. The first of them is never used, so that the number of one
+/// isn't 0, and a driver that goes from each to the next meets one that is empty, whenever it is
+/// seen what it clears.
+const FAULTS: usize = 0x220;
+const FAULTS_END: usize = FAULTS + 16 * RECORDS;
+pub const RECORDS: usize = 8;
 
 /// Of the command register, and what the status register says of each.
 pub const TRANSLATES: u32 = 1 << 31;
@@ -49,16 +56,28 @@ pub const COMPATIBLE: u32 = 1 << 23;
 pub const TAKEN: u32 = 1;
 /// The upper half of the context and the IOTLB command: to be done.
 pub const BUSY: u32 = 1 << 31;
-/// Of the fault status register: the queue has an error. And the number of a record while there is
-/// none, which stands beside an error, and which a driver that clears bits doesn't write.
+/// Of the fault status register: no record was free; there is a record; the queue has an error.
+pub const OVERFLOW: u32 = 1;
+pub const PENDING: u32 = 1 << 1;
 pub const QUEUE_ERROR: u32 = 1 << 4;
-const NO_RECORD: u32 = 1 << 8;
-/// The interrupt of faults and that of the queue are masked at first.
-const MASKED: u32 = 1 << 31;
+/// The number of the first record. It stands beside all that the unit says, and a driver that clears
+/// bits doesn't write it.
+const NUMBER: u32 = 0xFF << 8;
+/// The interrupt of faults and that of the queue are masked at first; it waits until it isn't.
+pub const MASKED: u32 = 1 << 31;
+pub const WAITS: u32 = 1 << 30;
+/// A reserved bit of the fault event control register: the unit has looked at what stands there.
+pub const LOOKED: u32 = 1;
+/// Of the last word of a record: there is one, and why. A driver that clears it writes the first
+/// alone.
+pub const FULL: u32 = 1 << 31;
+pub const REASON: u32 = 0xFF;
 
-/// Fixed bits of the capability register: 64 Ki domains, caching mode, reads of no bytes, a record
-/// of faults, 2 MiB pages, page-selective invalidations of any size, reads and writes that wait.
-const CAPABILITIES: u64 = 6 | 1 << 7 | 1 << 22 | FAULTS << 24 | 1 << 34 | 1 << 39 | 3 << 54;
+/// Fixed bits of the capability register: 64 Ki domains, caching mode, reads of no bytes, where the
+/// records of faults are and how many, 2 MiB pages, page-selective invalidations of any size, reads
+/// and writes that wait.
+const CAPABILITIES: u64 = 6 | 1 << 7 | 1 << 22 | WHERE_FAULTS | 1 << 34 | 1 << 39 | 3 << 54;
+const WHERE_FAULTS: u64 = (FAULTS as u64 / 16) << 24 | (RECORDS as u64 - 1) << 40;
 /// Of the extended one: coherent, a queue, remapping of interrupts with 32-bit destinations,
 /// passing through, any handle mask, and where the IOTLB's registers are.
 const EXTENDED_CAPABILITIES: u64 =
@@ -68,7 +87,23 @@ pub const MOST_PAGES: u32 = 36;
 
 /// Did the guest write what stands in the fault status register, and could that clear something?
 fn is_written(faults: u32) -> bool {
-    faults != 0 && faults & NO_RECORD == 0
+    faults != 0 && faults & NUMBER == 0
+}
+
+/// Did the guest write what stands in the fault event control register, so that an interrupt which
+/// waits may be let go? A driver may write back what it read but for the mask.
+fn may_unmask(control: u32) -> bool {
+    control & LOOKED == 0 || control & (MASKED | WAITS) == WAITS
+}
+
+/// These bits of the fault status register beside the number of the first record.
+pub fn number(bits: u32, first: usize) -> u32 {
+    if bits == 0 { 0 } else { bits | (first as u32) << 8 & NUMBER }
+}
+
+/// Where a record is.
+pub fn record(place: usize) -> usize {
+    FAULTS + 16 * place
 }
 
 /// The words of the page.
@@ -129,7 +164,14 @@ impl<'a> Registers<'a> {
         let queue = self.get(QUEUE_TAIL) != self.get(QUEUE_HEAD);
         let queue = queue && faults & QUEUE_ERROR == 0 && self.get(STATUS) & QUEUED != 0;
         let busy = (self.get(CONTEXT_COMMAND + 4) | self.get(TLB + 4)) & BUSY != 0;
-        queue || self.get(COMMAND) != TAKEN || busy || is_written(faults)
+        let told = faults != 0 && (is_written(faults) || may_unmask(self.get(FAULT_CONTROL)));
+        queue || self.get(COMMAND) != TAKEN || busy || told
+    }
+
+    /// May an interrupt for faults that waits be let go?
+    #[inline]
+    pub fn may_unmask(&self) -> bool {
+        self.get(FAULT_STATUS) != 0 && may_unmask(self.get(FAULT_CONTROL))
     }
 
     /// Does the status register say that DMA is translated?
@@ -138,13 +180,9 @@ impl<'a> Registers<'a> {
     }
 
     /// The bits that the guest wrote to the fault status register, to clear them.
+    #[inline]
     pub fn cleared(&self) -> Option<u32> {
         Some(self.get(FAULT_STATUS)).filter(|faults| is_written(*faults))
-    }
-
-    /// These bits of the fault status register are set.
-    pub fn set_faults(&self, bits: u32) {
-        self.set(FAULT_STATUS, if bits == 0 { 0 } else { bits | NO_RECORD });
     }
 
     /// A guest's write that exits: `size` bytes of `value`. What it can't write stays.
@@ -158,7 +196,9 @@ impl<'a> Registers<'a> {
             let (at, word) = (at + 4 * half, (value >> (32 * half)) as u32);
             match at {
                 // Only what was written means something.
-                FAULT_STATUS => self.set(at, word & !NO_RECORD),
+                FAULT_STATUS => self.set(at, word & !NUMBER),
+                // Of a record all but this is read alone.
+                FAULTS..FAULTS_END if at % 16 == 12 && word & FULL != 0 => self.set(at, 0),
                 COMMAND | 0x20..=0x2C | FAULT_CONTROL..=0x44 | QUEUE_TAIL | 0x90..=0x94 => {
                     self.set(at, word);
                 }
@@ -175,7 +215,6 @@ impl<'a> Registers<'a> {
         }
         self.set(FAULT_CONTROL, MASKED);
         self.set(COMPLETION_CONTROL, MASKED);
-        self.set_faults(0);
         self.put_right(levels, 0, 0);
         self.set(COMMAND, TAKEN);
     }

@@ -71,6 +71,9 @@ pub struct Walk {
     pub whole: bool,
 }
 
+/// Ranges that are changed at once.
+const MOST_CHANGES: u32 = 8;
+
 /// A table of the last level: which range it is of, and where it is.
 type Leaves = Option<(u64, u64)>;
 
@@ -84,7 +87,8 @@ impl Walk {
         Walk { place, at: first, last: last.min(end), left, whole }
     }
 
-    /// Goes on for about so many words; `words` counts those that are read. True: it is through.
+    /// Goes on for about so many words, or changes of the tables, since the unit is waited for at
+    /// each; `words` counts those that are read. True: it is through.
     pub fn advance(
         &mut self,
         (device, tables): (&mut Viommu, &mut dyn Tables),
@@ -97,7 +101,8 @@ impl Walk {
         let stop = words.saturating_add(most);
         let mut leaves: Leaves = None;
         let mut run: Option<(u64, u64, Is)> = None;
-        while self.at <= self.last && *words < stop {
+        let mut changes = 0;
+        while self.at <= self.last && *words < stop && changes < MOST_CHANGES {
             let before = *words;
             let (size, leads) = look(window, (root, levels), self.at, (&mut leaves, words));
             self.left = self.left.checked_sub(*words - before).ok_or(Status::NoMemory)?;
@@ -112,6 +117,7 @@ impl Walk {
             run = match run.take() {
                 Some((from, len, was)) if goes_on(was, len, is) => Some((from, len + bytes, was)),
                 other => {
+                    changes += u32::from(other.is_some_and(|(_, _, is)| is != Is::Right));
                     carry_out(device, tables, self.place, other)?;
                     Some((at, bytes, is))
                 }

@@ -216,6 +216,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("viommu-restart", viommu_restart::restart),
     ("vtd", vtd::translated),
     ("vtd-nvme", vtd::controller),
+    ("vtd-faults", vtd::faults),
     ("vtd-optimistic", vtd::optimistic),
     ("vtd-exits", vtd::exits),
     ("vtd-cost", viommu_cost::vtd),

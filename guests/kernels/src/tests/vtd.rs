@@ -6,7 +6,7 @@ use super::viommu::{endpoint, fill, is_marked, mark, same, through};
 use crate::counters::Window;
 use crate::nvme::Nvme;
 use crate::vtd::{
-    ALL, BASE, BOTH, CONTEXTS, INTERRUPTS, READ, Unit, WRITE, domain, message_address, pages,
+    ALL, BASE, BOTH, CONTEXTS, INTERRUPTS, READ, Told, Unit, WRITE, domain, message_address, pages,
 };
 use crate::{boot::Boot, console::check, cpu, edu as device, idt, smp, wait};
 
@@ -171,6 +171,73 @@ pub fn optimistic(test: &str, boot: &Boot) {
     check!(test, unit.translate(false), "it translates no more");
 }
 
+/// What a device tries and isn't let, its guest is told: by a record and an interrupt.
+pub fn faults(test: &str, boot: &Boot) {
+    let (Some(edu), Some(unit)) = (edu(test), started(test, boot)) else { return };
+    let (id, memory) = (endpoint(edu.function), unit.memory_behind());
+    let (root, source) = (unit.table(), id as u16);
+    unit.set_context(id, DOMAIN, Some(root));
+    check!(test, unit.ask(&[CONTEXTS, ALL]) && unit.translate(true), "it translates");
+    cpu::enable_interrupts();
+    unit.aim_faults(VECTOR);
+    let count = || idt::total(VECTOR);
+    let told = |is_read, address, reason| Told { source, is_read, address, reason };
+    // Clears what there is, and all of it is cleared.
+    let taken = || {
+        let (first, _) = unit.take_told();
+        (first, wait::until(|| !unit.has_told()))
+    };
+    let before = count();
+    let ended = edu.dma_to_memory(AT, PAGE);
+    let came = ended && wait::until(|| count() > before);
+    check!(test, came && unit.has_told(), "written where nothing is mapped: an interrupt");
+    let (first, cleared) = taken();
+    check!(test, first == Some(told(false, AT, 5)) && cleared, "it was {first:x?}, and no more");
+    let before = count();
+    let ended = edu.dma_from_memory(AT + PAGE, PAGE);
+    let came = ended && wait::until(|| count() > before);
+    let (first, cleared) = taken();
+    let right = first == Some(told(true, AT + PAGE, 6));
+    check!(test, came && right && cleared, "read: an interrupt again, by {first:x?}");
+    let mapped = unit.map_page(root, DOMAIN, AT, memory | READ);
+    // Nothing is read there first: QEMU's unit tells of nothing that its own cache refuses.
+    let ended = edu.dma_to_memory(AT, PAGE);
+    let came = mapped && ended && wait::until(|| unit.has_told());
+    let (first, cleared) = taken();
+    let right = first == Some(told(false, AT, 5));
+    check!(test, came && right && cleared, "mapped to be read, and written: {first:x?}");
+
+    unit.mask_faults(true);
+    let before = count();
+    let ended = edu.dma_to_memory(AT, PAGE) && wait::until(|| unit.has_told());
+    wait::settle();
+    check!(test, ended && count() == before, "masked: a record, and no interrupt");
+    unit.mask_faults(false);
+    check!(test, wait::until(|| count() > before), "it comes when it isn't masked any more");
+    check!(test, taken().1, "and what it is for is cleared");
+
+    unit.set_context(id, DOMAIN, None);
+    let ended = unit.ask(&[CONTEXTS]) && edu.dma_from_memory(AT, PAGE);
+    let came = ended && wait::until(|| unit.has_told());
+    let (first, cleared) = taken();
+    let right = first == Some(told(true, AT, 2));
+    check!(test, came && right && cleared, "in no domain: {first:x?}");
+    // More than there are records for, one after the other as the host looks.
+    unit.set_context(id, DOMAIN, Some(root));
+    check!(test, unit.ask(&[CONTEXTS]), "in its domain again");
+    let flooded = wait::until(|| edu.dma_to_memory(AT, PAGE) && unit.overflows());
+    let (first, found) = unit.take_told();
+    let right = first == Some(told(false, AT, 5)) && found > 1;
+    check!(test, flooded && right, "{found} records, and it says that there was one more");
+    // Behind the last record is an empty one, where a driver stops; the rest is told again.
+    let emptied = wait::until(|| {
+        unit.take_told();
+        !unit.has_told()
+    });
+    check!(test, emptied, "all of it is cleared");
+    check!(test, unit.translate(false), "it translates no more");
+}
+
 /// How many exits pairs of map and unmap have: none with a sidecore (`exits=0`), else one for each.
 pub fn exits(test: &str, boot: &Boot) {
     let (Some(edu), Some(unit)) = (edu(test), started(test, boot)) else { return };
@@ -303,6 +370,9 @@ pub fn interrupts(test: &str, boot: &Boot) {
         }
     }
     edu.silence();
+    // Each has the host route every interrupt anew, some at an exit.
+    let done = unit.ask(&[INTERRUPTS; 200]);
+    check!(test, done, "200 invalidations of all entries");
     line(test, &unit);
     let off = unit.remap(false) && unit.translate(false);
     check!(test, off, "it remaps and translates no more");

@@ -4,6 +4,7 @@
 use crate::host::outputs;
 use crate::iommu;
 use crate::iommu::guest::{GuestIommu, Kind};
+use crate::iommu::guest_faults;
 use crate::pci::Pci;
 use crate::sidecore::build::{Owner, Sidecores, Virtual};
 use crate::sidecore::port::Port;
@@ -93,6 +94,7 @@ impl<'a> Functions<'a> {
         let view: &Window = Box::leak(Box::new(view(memory)?));
         let of = (memory, tables.dma_root());
         let iommu = self.iommu((devices, Kind::VtD(page, view, longest)), of, 0, free)?;
+        guest_faults::add(iommu, devices);
         let (vm, name) = self.whose;
         let which = ServedDevice::Iommu;
         let owner = Owner { vm, name, memory: *view, runs: &[], which };
