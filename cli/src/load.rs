@@ -10,6 +10,7 @@ use std::{
     fs::{self, Metadata},
     io::ErrorKind,
     path::{Path, PathBuf},
+    string::FromUtf8Error,
 };
 
 /// A kernel, an initrd or a disk's content, read.
@@ -43,7 +44,7 @@ pub fn plan(file: &Path) -> Result<Plan<File>> {
         bail!("{name} is a kernel and no plan; `--kernel {name}` runs it");
     }
     let text = String::from_utf8(read(file, MAX_PLAN, "any plan has")?)
-        .map_err(|_| anyhow!("`{name}` can't be a plan: it isn't text (UTF-8)"))?;
+        .map_err(|error| no_text(&name, &error))?;
     let beside = file.parent().unwrap_or(Path::new(""));
     let plan = plan::file::parse_all(&name, &text).map_err(together)?;
     images_fit(&plan, beside, &name, &text)?;
@@ -51,6 +52,15 @@ pub fn plan(file: &Path) -> Result<Plan<File>> {
         Some(line) => format!("{name}:{line}: {place} {key}"),
         None => format!("{name}: {place} {key}"),
     })
+}
+
+/// What of it isn't text: the line, and the first byte of it.
+fn no_text(name: &str, error: &FromUtf8Error) -> anyhow::Error {
+    let at = error.utf8_error().valid_up_to();
+    let (text, rest) = error.as_bytes().split_at(at);
+    let line = text.iter().filter(|byte| **byte == b'\n').count() + 1;
+    let byte = rest.first().copied().unwrap_or(0);
+    anyhow!("{name}:{line}: it can't be a plan: the byte {byte:#04x} is no text (UTF-8)")
 }
 
 /// All that is wrong, in a line each.

@@ -94,9 +94,10 @@ fn pipes_and_devices_are_refused_before_they_are_opened() {
 fn a_plan_that_is_no_text_is_told_to_be_none() {
     let dir = directory("");
     let path = dir.path().join("vm.toml");
-    fs::write(&path, [0x5B, 0xFF, 0xFE]).unwrap();
+    fs::write(&path, b"# A plan.\n[\xFF\xFE").unwrap();
     let error = plan(&path).unwrap_err().to_string();
-    assert!(error.ends_with("vm.toml` can't be a plan: it isn't text (UTF-8)"), "{error}");
+    let says = "vm.toml:2: it can't be a plan: the byte 0xff is no text (UTF-8)";
+    assert!(error.ends_with(says), "{error}");
 }
 
 /// What a plan with a sparse file `large` is told, and how much of the file was read.

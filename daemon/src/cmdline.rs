@@ -82,8 +82,8 @@ pub enum Command {
     /// Serve what a file says, until ended.
     #[command(after_help = FILE)]
     Run(RunArguments),
-    /// Check a file: say what would be served, and every mistake; serve nothing. Fails if there is
-    /// a mistake.
+    /// Check a file: say what would be served, and what is wrong with each device; serve nothing.
+    /// Fails if there is a mistake.
     Check {
         /// The file.
         #[arg(default_value = "io.toml")]

@@ -187,7 +187,9 @@ fn read_all(asked: &Path) -> Result<(PathBuf, String, Plan, Vec<Wrong>)> {
     let as_asked = |wrong| Wrong { file: shown.to_string(), ..wrong };
     let wrong: Vec<_> = wrong.into_iter().map(as_asked).collect();
     if wrong.is_empty() && plan.names().next().is_none() && plan.host.control.is_none() {
-        bail!("{shown} has no device, and no control socket to add any by");
+        bail!(
+            "{shown} has no device, such as [disk.web], and no control socket to add any by, such as `control = \"io.control\"` in [host]"
+        );
     }
     Ok((file, text, plan, wrong))
 }

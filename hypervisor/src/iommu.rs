@@ -325,15 +325,15 @@ pub fn fault_pending() -> bool {
 }
 
 /// What devices did since the last call that was blocked or dropped, as far as the units' records
-/// go. Collected under the lock, told after it; what is to be told to guests is noted besides, all
-/// of it, so that no guest's devices hide another's.
-pub fn faults() -> ArrayVec<Fault, 8> {
+/// go. Collected under the lock, told after it; `note` has all of them, so that no guest's devices
+/// hide another's.
+pub fn faults(note: impl Fn(&Fault)) -> ArrayVec<Fault, 8> {
     let mut found = ArrayVec::new();
     for served in units() {
         served.unit.lock().faults(|fault| {
             let source = fault.source.in_segment(served.found.segment);
             let fault = Fault { source, ..fault };
-            guest_faults::note(&fault);
+            note(&fault);
             let _ = found.try_push(fault);
         });
     }

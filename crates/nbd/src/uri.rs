@@ -32,7 +32,9 @@ pub enum Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BadUri {
     /// It begins otherwise.
-    #[error("it doesn't begin with nbd://, nbd+unix://, nbds:// or nbds+unix://")]
+    #[error(
+        "it doesn't begin with nbd://, nbd+unix://, nbds:// or nbds+unix://; as nbd://HOST/EXPORT does"
+    )]
     Scheme,
     /// There is no host.
     #[error("it names no host")]

@@ -98,7 +98,10 @@ impl Table<'_, '_, '_> {
                     let needed = "an address in quotes, such as \"nbd://server/export\"";
                     let read = field.read(needed, |text| match nbd::Uri::parse(text) {
                         Ok(_) => Ok(text.to_owned()),
-                        Err(error) => Err(error.to_string()),
+                        Err(error) => Err(format!(
+                            "`{}` is no NBD address: {error}",
+                            super::field::shown(text)
+                        )),
                     });
                     read.map(|read| uri = Some(read))
                 }

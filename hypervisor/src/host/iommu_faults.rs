@@ -72,7 +72,7 @@ struct Faults {
 impl Faults {
     /// Looks, and reports if it is time; `way`: how the host heard of it.
     fn report(&mut self, way: &str) {
-        let found = iommu::faults();
+        let found = iommu::faults(guest_faults::note);
         guest_faults::tell();
         let now = rdtsc();
         let due = self.last == 0 || now.wrapping_sub(self.last) >= cpu::tsc_hz();
