@@ -56,6 +56,8 @@ enum What {
     Viommu(viommu::Args),
     /// A guest of a guest: what an exit costs at one level and at two
     Nested(nested::Args),
+    /// A guest of a guest: what a compiler and computing take at one level and at two
+    Loads(nested::loads::Args),
     /// The daemon beside other servers of vhost-user disks: natively, and below a guest of stock
     /// QEMU
     Io(io::Args),
@@ -167,6 +169,7 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
         What::Sidecore(args) => sidecore::run(args, cx),
         What::Viommu(args) => viommu::run(args, cx),
         What::Nested(args) => nested::run(args, cx),
+        What::Loads(args) => nested::loads::run(args, cx),
         What::Io(args) => io::run(args, cx),
     }
 }

@@ -10,10 +10,12 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use exitless::{context::Context, machine::Disk, recipe};
 use ledger::Counters;
 use plan::{GuestIommu, OnReset, Policy, Vm};
-use std::{collections::HashMap, fs, time::Duration};
+use std::{collections::HashMap, fs, path::PathBuf, time::Duration};
 
 /// For a boot, and one in it, on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(400);
+/// The same with loads, at both levels.
+const PATIENCE_WITH_LOADS: Duration = Duration::from_secs(1800);
 /// KVM, QEMU, and the memory of its guest.
 const MEMORY: u64 = 1280 << 20;
 const DISK_BYTES: u64 = 64 << 20;
@@ -39,6 +41,8 @@ pub struct Window {
     pub interrupts: f64,
     /// Its timer's.
     pub ticks: f64,
+    /// How long it took by its clock, in seconds.
+    pub seconds: f64,
     /// What KVM counted, by its own names.
     pub kvm: HashMap<String, f64>,
     /// The exits of the host's ledger, by reason.
@@ -96,8 +100,42 @@ pub struct Given {
 /// Boots it.
 pub fn boot(cx: &Context, given: Option<Given>) -> Result<Heard> {
     let scratch = tempfile::tempdir().context("no directory for temporary files")?;
-    let path = |file: &str| cx.root.join("build/guest-nested").join(file).display().to_string();
-    let mut vm = Vm {
+    let mut vm = vm(cx);
+    let mut disks = Vec::new();
+    if let Some(Given { device, times, idle }) = given {
+        vm.devices = vec![match device {
+            Device::Nvme => {
+                let disk = scratch.path().join("disk");
+                fs::File::create(&disk)?.set_len(DISK_BYTES)?;
+                disks.push(Disk::File(disk));
+                "nvme0".parse()?
+            }
+            Device::Function => "nic0.vf0".parse()?,
+        }];
+        vm.iommu = GuestIommu::Virtio;
+        vm.cmdline += &format!(" exitless.uses={times} exitless.idle={}", idle.label());
+    }
+    hear(cx, vm, disks, PATIENCE)
+}
+
+/// Boots it without a device for its guest, to have loads run so often in their long windows: in
+/// the hypervisor, and then in its guest.
+pub fn boot_loads(cx: &Context, times: u64) -> Result<Heard> {
+    let loads = made(cx, "loads.img");
+    let vm = Vm { devices: vec!["nvme0".parse()?], ..vm(cx) };
+    let vm = Vm { cmdline: format!("{} exitless.loads={times}", vm.cmdline), ..vm };
+    hear(cx, vm, vec![Disk::File(loads)], PATIENCE_WITH_LOADS)
+}
+
+/// A file of the guest's.
+fn made(cx: &Context, file: &str) -> PathBuf {
+    cx.root.join("build/guest-nested").join(file)
+}
+
+/// The hypervisor, without a device.
+fn vm(cx: &Context) -> Vm<String> {
+    let path = |file: &str| made(cx, file).display().to_string();
+    Vm {
         name: "hypervisor".into(),
         cpus: vec![1],
         weight: plan::DEFAULT_WEIGHT,
@@ -113,22 +151,11 @@ pub fn boot(cx: &Context, given: Option<Given>) -> Result<Heard> {
         reset: OnReset::Stop,
         nested: true,
         iommu: GuestIommu::None,
-    };
-    let mut disks = Vec::new();
-    if let Some(Given { device, times, idle }) = given {
-        vm.devices = vec![match device {
-            Device::Nvme => {
-                let disk = scratch.path().join("disk");
-                fs::File::create(&disk)?.set_len(DISK_BYTES)?;
-                disks.push(Disk::File(disk));
-                "nvme0".parse()?
-            }
-            Device::Function => "nic0.vf0".parse()?,
-        }];
-        vm.iommu = GuestIommu::Virtio;
-        vm.cmdline += &format!(" exitless.uses={times} exitless.idle={}", idle.label());
     }
-    let (report, console) = alone::hear(cx, vm, disks, PATIENCE)?;
+}
+
+fn hear(cx: &Context, vm: Vm<String>, disks: Vec<Disk>, patience: Duration) -> Result<Heard> {
+    let (report, console) = alone::hear(cx, vm, disks, patience)?;
     let vm = report.vms.first().context("there is a VM")?;
     let (passes, findings) = (report.audit.passes, report.audit.findings);
     if passes == 0 || findings > 0 {
@@ -151,8 +178,13 @@ impl Heard {
     /// What its uses of the device took: its long window without what its short one had, so
     /// that what comes with a window is in neither.
     pub fn window(&self) -> Result<Window> {
+        self.window_of("")
+    }
+
+    /// The same of windows whose names begin so.
+    pub fn window_of(&self, prefix: &str) -> Result<Window> {
         let of = |name: &str| {
-            let mark = format!("{WINDOW}name={name} ");
+            let mark = format!("{WINDOW}name={prefix}{name} ");
             let line = self.console.lines().find_map(|line| Some(line.split_once(&mark)?.1));
             let line = line.ok_or_else(|| anyhow!("it has no window {name}"))?;
             Window::of(line).with_context(|| format!("the window \"{line}\""))
@@ -170,6 +202,7 @@ impl Window {
                 "uses" => window.uses = number(value)?,
                 "interrupts" => window.interrupts = number(value)?,
                 "ticks" => window.ticks = number(value)?,
+                "hundredths" => window.seconds = number(value)? / 100.0,
                 "exits" => window.exits = value.split(',').map(number).collect::<Result<_>>()?,
                 _ => {
                     if let Some(name) = key.strip_prefix("kvm_") {
@@ -185,6 +218,7 @@ impl Window {
         self.uses -= short.uses;
         self.interrupts -= short.interrupts;
         self.ticks -= short.ticks;
+        self.seconds -= short.seconds;
         self.exits.iter_mut().zip(&short.exits).for_each(|(n, less)| *n -= less);
         for (name, n) in &mut self.kvm {
             *n -= short.kvm.get(name).copied().unwrap_or(0.0);
@@ -220,10 +254,11 @@ mod tests {
     #[test]
     fn what_comes_with_a_window_is_in_neither() {
         let console = "@exitless window name=warm uses=1 interrupts=9 kvm_exits=9 exits=9,9\n\
-             @exitless window name=short uses=100 interrupts=100 ticks=10 kvm_exits=430 kvm_mmio_exits=0 exits=7,30\n\
-             [1.0] @exitless window name=long uses=500 interrupts=501 ticks=30 kvm_exits=1630 kvm_mmio_exits=4 exits=7,1030 exits0=7,1030\r\n";
+             @exitless window name=short uses=100 hundredths=50 interrupts=100 ticks=10 kvm_exits=430 kvm_mmio_exits=0 exits=7,30\n\
+             [1.0] @exitless window name=long uses=500 hundredths=250 interrupts=501 ticks=30 kvm_exits=1630 kvm_mmio_exits=4 exits=7,1030 exits0=7,1030\r\n";
         let window = heard(console).window().unwrap();
         assert_eq!((window.uses, window.interrupts, window.ticks), (400.0, 401.0, 20.0));
+        assert_eq!(window.seconds, 2.0);
         assert_eq!(window.of_reason(Reason::DeviceEoi), 2.5);
         assert_eq!((window.all(), window.of_reason(Reason::Other)), (2.5, 0.0));
         assert_eq!((window.by_kvm("exits"), window.by_kvm("mmio_exits")), (3.0, 0.01));

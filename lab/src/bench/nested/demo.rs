@@ -20,7 +20,7 @@ const READS: u64 = 2000;
 /// What L2 says if all that it read was right.
 const VERIFIED: &str = "L2: its disk same=yes complaints=0";
 /// Of KVM's numbers, those that are shown.
-const KVM: [(&str, &str); 4] = [
+pub(super) const KVM: [(&str, &str); 4] = [
     ("irq_exits", "an interrupt of L1's"),
     ("halt_exits", "HLT"),
     ("io_exits", "a port"),

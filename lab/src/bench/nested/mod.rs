@@ -1,9 +1,10 @@
 //! Guests of a guest: what exits cost at one level and at two (`exitless bench nested`), and a
-//! device of the inner guest's (`exitless demo nested`).
+//! device of the inner guest's (`exitless demo nested`); loads at both levels (`bench loads`).
 
 mod boot;
 mod demo;
 mod levels;
+pub mod loads;
 mod output;
 
 pub use demo::{DemoArgs, demo};
