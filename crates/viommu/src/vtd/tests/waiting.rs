@@ -155,3 +155,17 @@ proptest! {
         }
     }
 }
+
+/// What waits as one run and is invalidated once more in part doesn't stay beyond that part.
+#[test]
+fn what_reaches_beyond_a_second_unmapping_is_gone_too() {
+    let (mut machine, [root, ..]) = machine();
+    let all = [TO | 3, (TO + PAGE) | 3, (TO + 2 * PAGE) | 3, (TO + 3 * PAGE) | 3];
+    map(&mut machine, root, 0x8000, &all);
+    map(&mut machine, root, 0x8000, &[0; 4]);
+    assert_eq!(machine.mapped(0).len(), 4, "as one run");
+    map(&mut machine, root, 0x9000, &[0]);
+    tear_down(&mut machine, 10 * LONGEST);
+    assert_eq!(machine.mapped(0), Pages::new());
+    assert_eq!(machine.device.teardowns().carried_out, 4 * PAGE);
+}
