@@ -3,17 +3,15 @@
 //! Guarantees: each sentence is true of the files that were read. It doesn't guarantee that
 //! nothing else is missing: a kernel whose configuration isn't found is taken as it is.
 
+use crate::kernel_config::{Config, State, release};
 use crate::load::File;
 use plan::{Class, DeviceName, GuestIommu, Plan, Shown, Vm};
-use std::{fs, io::Read, path::Path};
+use std::path::Path;
 
-/// More than any configuration of a kernel.
-const MAX_CONFIG: u64 = 4 << 20;
 /// Where systems keep the configurations of their kernels.
 const BOOT: &str = "/boot";
 
 /// A driver: the kernel's option for it, and how else the sentence names it.
-#[derive(PartialEq, Eq)]
 struct Driver {
     option: &'static str,
     device: &'static str,
@@ -108,7 +106,8 @@ fn of_vm(vm: &Vm<File>, boot: &Path) -> Vec<String> {
     }
     for device in &vm.devices {
         let drivers = drivers(*device);
-        lines.extend(config.lacks(
+        lines.extend(lacks(
+            &config,
             name,
             &device.to_string(),
             drivers,
@@ -122,13 +121,15 @@ fn of_vm(vm: &Vm<File>, boot: &Path) -> Vec<String> {
         (true, "its IOMMU", iommu_drivers(vm.iommu)),
     ];
     for (_, what, drivers) in paravirtual.into_iter().filter(|(there, ..)| *there) {
-        let lack =
-            |drivers: &&[Driver]| config.lacks(name, what, drivers, &release, vm.initrd.is_some());
+        let lack = |drivers: &&[Driver]| {
+            lacks(&config, name, what, drivers, &release, vm.initrd.is_some())
+        };
         lines.extend(drivers.iter().filter_map(lack));
     }
     let is_told = vm.cmdline.split_whitespace().any(|word| word.starts_with("intel_iommu="));
     let is_unused = VT_D_BY_DEFAULT.iter().all(|on| config.state(on) == State::Missing);
-    if iommu_drivers(vm.iommu) == VT_D && is_unused && !is_told {
+    let is_unit = matches!(vm.iommu, GuestIommu::VtD | GuestIommu::VtDOptimistic);
+    if is_unit && is_unused && !is_told {
         lines.push(format!(
             "{name}: its kernel ({}) uses its IOMMU with intel_iommu=on in the command line alone.",
             Shown(&release)
@@ -143,106 +144,39 @@ fn refuses_messages(cmdline: &str) -> bool {
     options.flat_map(|list| list.split(',')).any(|option| option == "nomsi")
 }
 
-/// The release of a bzImage (The Linux/x86 Boot Protocol, `kernel_version`): "6.1.0-9-amd64".
-fn release(kernel: &[u8]) -> Option<String> {
-    let field =
-        |at: usize| kernel.get(at..at + 2).map(|b| usize::from(b[0]) | usize::from(b[1]) << 8);
-    let is_linux = kernel.get(0x202..0x206) == Some(b"HdrS");
-    let start = is_linux.then(|| field(0x20E)).flatten().filter(|offset| *offset != 0)? + 0x200;
-    let text = kernel.get(start..)?;
-    let end = text.iter().take(128).position(|b| *b == b' ' || *b == 0)?;
-    let release = str::from_utf8(&text[..end]).ok()?;
-    let plain = |c: char| c.is_ascii_alphanumeric() || ".+-_~".contains(c);
-    (!release.is_empty() && release.chars().all(plain)).then(|| release.to_owned())
-}
-
-/// What a configuration says of an option.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    BuiltIn,
-    Module,
-    Missing,
-    /// The configuration wasn't found.
-    Unknown,
-}
-
-/// A kernel's configuration.
-enum Config {
-    /// As its build wrote it.
-    Text(String),
-    /// Debian's for clouds, whose file isn't there: it leaves out what clouds don't have.
-    DebianCloud,
-    NotFound,
-}
-
-impl Config {
-    /// Beside the kernel, or where the system has it.
-    fn find(kernel: &Path, release: &str, boot: &Path) -> Config {
-        let folders = [kernel.parent().unwrap_or(Path::new("")), boot];
-        let text = folders.iter().find_map(|folder| {
-            let mut text = String::new();
-            let file = fs::File::open(folder.join(format!("config-{release}"))).ok()?;
-            file.take(MAX_CONFIG).read_to_string(&mut text).ok()?;
-            text.contains("CONFIG_").then_some(text)
-        });
-        match text {
-            Some(text) => Config::Text(text),
-            None if release.ends_with("-cloud-amd64") => Config::DebianCloud,
-            None => Config::NotFound,
-        }
+/// The sentence for a device that the kernel can't drive.
+fn lacks(
+    config: &Config,
+    vm: &str,
+    device: &str,
+    drivers: &[Driver],
+    release: &str,
+    initrd: bool,
+) -> Option<String> {
+    let states = || drivers.iter().map(|d| config.state(d.option));
+    let list = |word: &str, each: fn(&Driver) -> &'static str| {
+        drivers.iter().map(each).collect::<Vec<_>>().join(word)
+    };
+    if drivers.is_empty() || states().any(|s| matches!(s, State::BuiltIn | State::Unknown)) {
+        return None;
     }
-
-    fn state(&self, option: &str) -> State {
-        match self {
-            Config::Text(text) => {
-                let value = text.lines().find_map(|l| l.strip_prefix(option)?.strip_prefix('='));
-                match value.map(str::trim_end) {
-                    Some("y") => State::BuiltIn,
-                    Some("m") => State::Module,
-                    _ => State::Missing,
-                }
-            }
-            Config::DebianCloud if NICS.iter().chain(FUNCTION).any(|d| d.option == option) => {
-                State::Missing
-            }
-            Config::DebianCloud | Config::NotFound => State::Unknown,
-        }
-    }
-
-    /// The sentence for a device that the kernel can't drive.
-    fn lacks(
-        &self,
-        vm: &str,
-        device: &str,
-        drivers: &[Driver],
-        release: &str,
-        initrd: bool,
-    ) -> Option<String> {
-        let states = || drivers.iter().map(|d| self.state(d.option));
-        let list = |word: &str, each: fn(&Driver) -> &'static str| {
-            drivers.iter().map(each).collect::<Vec<_>>().join(word)
+    if states().all(|s| s == State::Missing) {
+        let cloud = match release.contains("-cloud-") {
+            true => "; Debian's linux-image-amd64 has it",
+            false => "",
         };
-        if drivers.is_empty() || states().any(|s| matches!(s, State::BuiltIn | State::Unknown)) {
-            return None;
-        }
-        if states().all(|s| s == State::Missing) {
-            let cloud = match release.contains("-cloud-") {
-                true => "; Debian's linux-image-amd64 has it",
-                false => "",
-            };
-            let options = list(" nor ", |d| d.option);
-            let neither = if drivers.len() > 1 { "neither " } else { "no " };
-            return Some(format!(
-                "{vm}: its kernel ({release}) has no driver for {device}: it is built with {neither}{options}{cloud}."
-            ));
-        }
-        (!initrd).then(|| {
-            format!(
-                "{vm}: in its kernel ({release}) the driver for {device} ({}) is a module, and the VM has no initrd to load it from.",
-                list("; ", |d| d.device)
-            )
-        })
+        let options = list(" nor ", |d| d.option);
+        let neither = if drivers.len() > 1 { "neither " } else { "no " };
+        return Some(format!(
+            "{vm}: its kernel ({release}) has no driver for {device}: it is built with {neither}{options}{cloud}."
+        ));
     }
+    (!initrd).then(|| {
+        format!(
+            "{vm}: in its kernel ({release}) the driver for {device} ({}) is a module, and the VM has no initrd to load it from.",
+            list("; ", |d| d.device)
+        )
+    })
 }
 
 #[cfg(test)]
@@ -250,6 +184,7 @@ mod tests {
     use super::*;
     use crate::load::tests::tiny_kernel;
     use plan::OnReset;
+    use std::fs;
 
     /// As much of a bzImage as tells its release.
     fn linux(release: &str) -> Vec<u8> {

@@ -15,6 +15,7 @@ pub mod firmware;
 pub mod help;
 pub mod helper;
 pub mod image;
+mod kernel_config;
 pub mod load;
 pub mod machine;
 pub mod mistaken;

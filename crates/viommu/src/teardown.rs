@@ -7,10 +7,10 @@
 //! Guarantees: what waits is torn down by calls of [`Viommu::tear_down`] at or after its time, each
 //! of which waits for the unit a bounded number of times; before anything else is mapped there,
 //! before it is unmapped again, when an endpoint joins its domain, and when the last leaves it; and
-//! when there are no frames, of which it has some. At most [`MOST`] unmappings wait; then the oldest
-//! is torn down for the next. Until then an endpoint reaches what
-//! it reached, which is the guest's own memory. What would cut a large page never waits, since that
-//! may fail; nor does anything in a domain that is blocked.
+//! when there are no frames, of which it has some. At most [`MOST`] unmappings wait; then the
+//! oldest is torn down for the next. Until then an endpoint reaches what it reached, which is the
+//! guest's own memory. What would cut a large page never waits, since that may fail; nor does
+//! anything in a domain that is blocked.
 //!
 //! Doesn't guarantee that a device which the guest doesn't trust finds nothing there at once: a
 //! guest has that by asking for nothing optimistic.
@@ -267,8 +267,8 @@ impl Viommu {
         }
     }
 
-    /// Before all of a range is unmapped: what waits there needn't be torn down by itself, unless it
-    /// reaches beyond. Did anything wait there?
+    /// Before all of a range is unmapped: what waits there needn't be torn down by itself, unless
+    /// it reaches beyond. Did anything wait there?
     fn give_up_in(
         &mut self,
         tables: &mut dyn Tables,

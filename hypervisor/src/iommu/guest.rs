@@ -255,7 +255,6 @@ impl GuestIommu {
         device.set_time(rdtsc());
         device.set_strict(!waits);
         let before = device.teardowns().came_back;
-        let mut interrupt = None;
         while served.requests < most && served.cost < enough {
             let mut tables =
                 Acting { domains: &mut *domains, memory: &mut *pool, hardware: &mut *units };
@@ -264,7 +263,6 @@ impl GuestIommu {
             let words = domains.take_words().saturating_add(unit.take_words());
             served.requests += requests;
             served.cost += units.cost(requests) + words.saturating_mul(WORD_COST);
-            interrupt = unit.take_interrupt(Registers::new(page)).or(interrupt);
             match step {
                 Step::Worked => {}
                 Step::Idle => break,
@@ -274,6 +272,7 @@ impl GuestIommu {
                 }
             }
         }
+        let interrupt = unit.take_interrupt(Registers::new(page));
         // Whoever wrote for nothing had it looked at.
         served.cost = served.cost.max(REQUEST_COST);
         served.came_back += device.teardowns().came_back - before;

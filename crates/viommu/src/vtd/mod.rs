@@ -17,8 +17,8 @@
 //! - Nothing panics, nothing is allocated once it is made.
 //!
 //! Doesn't guarantee: that a guest is told of interrupts that were blocked, or interrupted by a
-//! descriptor of its queue, which Linux polls for. What passes from `GCMD` to the tables that it names isn't instantaneous, as
-//! it isn't on a unit of silicon.
+//! descriptor of its queue, which Linux polls for. What passes from `GCMD` to the tables that it
+//! names isn't instantaneous, as it isn't on a unit of silicon.
 //!
 //! | file | is |
 //! |---|---|
@@ -226,11 +226,14 @@ impl Vtd {
         device: &mut Viommu,
         tables: &mut dyn Tables,
     ) -> Step {
+        // Who writes there again and again pays for each look.
         if let Some(cleared) = page.cleared() {
+            self.words += 1;
             self.faults.clear(page, cleared);
             return Step::Worked;
         }
         if page.may_unmask() {
+            self.words += 1;
             self.faults.follow_mask(page);
             return Step::Worked;
         }

@@ -38,9 +38,9 @@ const COMPLETION_CONTROL: usize = 0xA0;
 pub const REMAPPING: usize = 0xB8;
 pub const ADDRESS: usize = 0xF0;
 pub const TLB: usize = 0xF8;
-/// The records of faults, 16 bytes each. The first of them is never used, so that the number of one
-/// isn't 0, and a driver that goes from each to the next meets one that is empty, whenever it is
-/// seen what it clears.
+/// The records of faults, 16 bytes each. The first of them is never used, so that the number of
+/// one isn't 0, and a driver that goes from each to the next meets one that is empty, whenever it
+/// is seen what it clears.
 const FAULTS: usize = 0x220;
 const FAULTS_END: usize = FAULTS + 16 * RECORDS;
 pub const RECORDS: usize = 8;
@@ -60,8 +60,8 @@ pub const BUSY: u32 = 1 << 31;
 pub const OVERFLOW: u32 = 1;
 pub const PENDING: u32 = 1 << 1;
 pub const QUEUE_ERROR: u32 = 1 << 4;
-/// The number of the first record. It stands beside all that the unit says, and a driver that clears
-/// bits doesn't write it.
+/// The number of the first record. It stands beside all that the unit says, and a driver that
+/// clears bits doesn't write it.
 const NUMBER: u32 = 0xFF << 8;
 /// The interrupt of faults and that of the queue are masked at first; it waits until it isn't.
 pub const MASKED: u32 = 1 << 31;

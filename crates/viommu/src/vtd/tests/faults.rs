@@ -206,6 +206,18 @@ fn an_error_of_the_queue_is_told_by_the_interrupt() {
     assert_eq!(machine.read(FAULT_STATUS), 0);
 }
 
+/// Who writes for ever isn't looked at for nothing, and so not for ever.
+#[test]
+fn each_look_at_what_was_written_costs_something() {
+    let mut machine = on(By::Store, true);
+    tries(&mut machine, 0, true, 0);
+    for (at, word) in [(FAULT_STATUS, LINUX), (FAULT_CONTROL, 0), (FAULT_CONTROL, MASKED)] {
+        machine.vtd.take_words();
+        write(&machine, By::Store, at, word);
+        assert_eq!((machine.step(), machine.vtd.take_words()), (Step::Worked, 1), "{at:#x}");
+    }
+}
+
 proptest! {
     /// Faults, the driver and the unit in any order: each fault is told once and in its order, or
     /// an overflow is, and the driver isn't left without an interrupt for something.

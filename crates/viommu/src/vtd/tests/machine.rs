@@ -129,13 +129,7 @@ impl Machine {
 
     /// Puts descriptors into the queue, and one behind them that writes a word.
     pub(super) fn ask(&mut self, all: &[[u64; 2]]) -> u32 {
-        let wait = [5 | 1 << 5 | 0x77 << 32, STATUS_WORD];
-        for descriptor in all.iter().chain([&wait]) {
-            let at = QUEUE_PAGE + u64::from(self.tail);
-            self.put(at, descriptor[0]);
-            self.put(at + 8, descriptor[1]);
-            self.tail = (self.tail + 16) % 4096;
-        }
+        self.tail = queue(self.tail, all, |at, word| self.put(at, word));
         self.put(STATUS_WORD, 0);
         self.registers().write(QUEUE_TAIL as u64, 4, self.tail.into());
         self.run();
@@ -209,6 +203,17 @@ impl Machine {
     pub(super) fn mapped(&self, endpoint: usize) -> Pages {
         self.unit.places[self.place(endpoint)].clone()
     }
+}
+
+/// Puts descriptors into the queue, and one behind them that writes a word; the tail then.
+pub(super) fn queue(tail: u32, all: &[[u64; 2]], put: impl Fn(u64, u64)) -> u32 {
+    let wait = [5 | 1 << 5 | 0x77 << 32, STATUS_WORD];
+    all.iter().chain([&wait]).fold(tail, |tail, descriptor| {
+        let at = QUEUE_PAGE + u64::from(tail);
+        put(at, descriptor[0]);
+        put(at + 8, descriptor[1]);
+        (tail + 16) % 4096
+    })
 }
 
 pub(super) fn pages(id: u16, at: u64, order: u64) -> [u64; 2] {

@@ -5,7 +5,7 @@ use super::super::at::{
     ADDRESS, COMMAND, QUEUE, QUEUE_TAIL, QUEUED, ROOT, SET_ROOT, TLB, TRANSLATES,
 };
 use super::super::*;
-use super::machine::{ROOT_TABLE, STATUS_WORD, TABLES};
+use super::machine::{QUEUE_PAGE, ROOT_TABLE, STATUS_WORD, TABLES, queue};
 use crate::tests::model::{ENDPOINTS, HIGH, LOW};
 use crate::{Acting, Change, Domains, Hardware, PAGE, Region};
 use paging::{Dma, PageSize, VtdSecondLevel};
@@ -15,7 +15,6 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicU32;
 use window::Memory;
 
-const QUEUE_PAGE: u64 = 0x3000;
 const MEMORY: (u16, u64) = (1, 0xABC000);
 const FIRST_ID: u16 = 7;
 /// Where a page leads, and how.
@@ -237,13 +236,7 @@ impl Real {
 
     /// Has the queue do this, with a wait behind it. False: it stopped.
     pub(super) fn ask(&mut self, all: &[[u64; 2]]) -> bool {
-        let wait = [5 | 1 << 5 | 0x77 << 32, STATUS_WORD];
-        for descriptor in all.iter().chain([&wait]) {
-            let at = QUEUE_PAGE + u64::from(self.tail);
-            self.put(at, descriptor[0]);
-            self.put(at + 8, descriptor[1]);
-            self.tail = (self.tail + 16) % 4096;
-        }
+        self.tail = queue(self.tail, all, |at, word| self.put(at, word));
         self.put(STATUS_WORD, 0);
         self.registers().write(QUEUE_TAIL as u64, 4, self.tail.into());
         self.run();
