@@ -63,6 +63,17 @@ enum Access {
         size: u8,
         value: u32,
     },
+    /// Where configuration space is in memory: of a function, or anywhere.
+    Load {
+        function: u16,
+        register: u16,
+        size: u8,
+    },
+    Store {
+        offset: u64,
+        size: u8,
+        value: u32,
+    },
     /// To a capability of a function, by its place in the list.
     Capability {
         device: u8,
@@ -204,14 +215,13 @@ fn check_layout(function: &Function) {
 /// Writes at the register selected, and checks all that must hold of it.
 fn check_write(
     bus: &mut Bus,
-    offset: u8,
-    size: u8,
+    access: Option<ConfigAccess>,
     value: u32,
     first: &[[u32; 64]],
     writable: &[[u32; 64]],
 ) {
     let before = bus.clone();
-    let written = bus.write_data(offset, 1 << (size % 3), value);
+    let written = access.and_then(|access| bus.write(access, value));
     for (index, (old, new)) in contents(&before).iter().zip(contents(bus)).enumerate() {
         assert!(*old == new || written.is_some_and(|(i, _)| i == index));
         for (register, new) in new.iter().enumerate() {
@@ -226,8 +236,8 @@ fn check_write(
 }
 
 /// The window at the register selected, if it is open, leads into a BAR of the function.
-fn check_window(bus: &Bus, offset: u8, size: u8) {
-    let Some((index, window)) = bus.window(offset, size) else { return };
+fn check_window(bus: &Bus, access: Option<ConfigAccess>, size: u8) {
+    let Some((index, window)) = access.and_then(|access| bus.window(access)) else { return };
     let info =
         bus.function(index).and_then(|f| f.bar(window.bar.into())).expect("the BAR is there");
     assert!(!info.kind.is_io() && window.size <= size);
@@ -241,12 +251,19 @@ fn select(bus: &mut Bus, device: u8, register: u8) {
     bus.write_address(1 << 31 | device << 11 | u32::from(register));
 }
 
+/// Reads, and checks that no more than `size` bytes came.
+fn read(bus: &Bus, access: Option<ConfigAccess>, size: u8) -> u32 {
+    let value = access.map_or(unclaimed(size), |access| bus.read(access));
+    assert_eq!(value & !unclaimed(size), 0);
+    value
+}
+
 /// The place of a capability, found as a driver finds it.
 fn capability(bus: &mut Bus, device: u8, index: u8) -> u8 {
     let mut link = 0x34;
     for _ in 0..=index % 6 {
         select(bus, device, link);
-        link = (bus.read_data(link & 3, 1) as u8 & 0xFC) + 1;
+        link = (read(bus, bus.by_port(link & 3, 1), 1) as u8 & 0xFC) + 1;
     }
     link - 1
 }
@@ -277,17 +294,30 @@ fuzz_target!(|input: Input| {
             Access::Select { device, register } => select(&mut bus, device, register),
             Access::Read { offset, size } => {
                 let size = 1 << (size % 3);
-                check_window(&bus, offset, size);
-                assert_eq!(bus.read_data(offset, size) & !unclaimed(size), 0);
+                let access = bus.by_port(offset, size);
+                check_window(&bus, access, size);
+                read(&bus, access, size);
             }
             Access::Write { offset, size, value } => {
-                check_write(&mut bus, offset, size, value, &first, &writable);
+                let access = bus.by_port(offset, 1 << (size % 3));
+                check_write(&mut bus, access, value, &first, &writable);
+            }
+            Access::Load { function, register, size } => {
+                let at = u64::from(function) << 12 | u64::from(register & 0xFFF);
+                let access = bus.by_memory(at, size);
+                check_window(&bus, access, size);
+                read(&bus, access, size);
+            }
+            Access::Store { offset, size, value } => {
+                let access = bus.by_memory(offset % (ECAM.end - ECAM.start), size);
+                check_write(&mut bus, access, value, &first, &writable);
             }
             Access::Capability { device, index, offset, size, value } => {
                 let register = capability(&mut bus, device, index).wrapping_add(offset % 28);
                 select(&mut bus, device, register);
-                check_window(&bus, register & 3, 4);
-                check_write(&mut bus, register & 3, size, value, &first, &writable);
+                check_window(&bus, bus.by_port(register & 3, 4), 4);
+                let access = bus.by_port(register & 3, 1 << (size % 3));
+                check_write(&mut bus, access, value, &first, &writable);
             }
         }
     }

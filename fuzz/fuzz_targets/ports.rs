@@ -50,7 +50,10 @@ impl Machine {
             Some(Of::Uart) => self.uart.read((port - uart::BASE) as u8).into(),
             Some(Of::Rtc) if port == rtc::DATA => self.rtc.read_data().into(),
             Some(Of::Pci) if port == pci::ADDRESS => self.bus.read_address(),
-            Some(Of::Pci) => self.bus.read_data((port - pci::DATA) as u8, size),
+            Some(Of::Pci) => {
+                let access = self.bus.by_port((port - pci::DATA) as u8, size);
+                access.map_or(unclaimed(size), |access| self.bus.read(access))
+            }
             _ => power::read(port, size),
         }
     }
@@ -60,7 +63,10 @@ impl Machine {
             Some(Of::Uart) => _ = self.uart.write((port - uart::BASE) as u8, value as u8),
             Some(Of::Rtc) if port == rtc::INDEX => self.rtc.write_index(value as u8),
             Some(Of::Pci) if port == pci::ADDRESS => self.bus.write_address(value),
-            Some(Of::Pci) => _ = self.bus.write_data((port - pci::DATA) as u8, size, value),
+            Some(Of::Pci) => {
+                let access = self.bus.by_port((port - pci::DATA) as u8, size);
+                access.map(|access| self.bus.write(access, value));
+            }
             _ => {}
         }
     }

@@ -86,6 +86,7 @@ pub fn all() -> Vec<Case> {
         of("-restart", vec![restart]),
         of("-ends", vec![Guest { end, ..direct("triple-fault") }, direct("hello")]),
         of("-nested", vec![Guest { nested: true, ..direct("svm-exits") }]),
+        of("-device", vec![guest("delivery", Policy::Direct)]),
     ]
 }
 
@@ -115,6 +116,7 @@ fn hear(cx: &Context, case: &Case, kernel: &Kernel) -> Result<Heard> {
     let inner = machines::plan(case, kernel, directory.path())?;
     let cores = inner.vms.iter().flat_map(|vm| &vm.cpus).chain(&inner.sidecores).max();
     let image = plan::image::build(&inner)?;
+    let devices: Vec<_> = inner.vms.iter().flat_map(|vm| vm.devices.iter().copied()).collect();
     let path = cx.hypervisor()?.to_owned();
     let bytes = fs::read(&path).with_context(|| format!("{} can't be read", path.display()))?;
     let outer = Vm {
@@ -126,13 +128,13 @@ fn hear(cx: &Context, case: &Case, kernel: &Kernel) -> Result<Heard> {
         kernel: File { path, bytes },
         initrd: Some(File { path: "its plan".into(), bytes: image }),
         cmdline: String::new(),
-        devices: vec![],
+        iommu: if devices.is_empty() { GuestIommu::None } else { GuestIommu::VtD },
+        devices,
         disks: vec![],
         interfaces: vec![],
         interrupts: Some(Policy::Direct),
         reset: OnReset::Stop,
         nested: true,
-        iommu: GuestIommu::None,
     };
     let (ended, outer, said) = alone::hear_plan(cx, &Plan::new(vec![outer]), Vec::new(), PATIENCE)?;
     Ok(Heard { outer, inner: heard_of(case, ended, &said) })

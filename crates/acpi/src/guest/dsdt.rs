@@ -1,4 +1,5 @@
-//! The DSDT: what can only be said in AML. S5, the PCI bus with its windows, and the serial port.
+//! The DSDT: what can only be said in AML. S5, the PCI bus with its windows, the serial
+//! port, and that configuration space is in the way.
 //!
 //! The serial port has its interrupt from the IOAPIC. To a system that doesn't use that one and
 //! says so by `\_PIC(0)` (ACPI 6.5, 5.8.1) the port has none, and is polled: there is no other
@@ -7,8 +8,8 @@
 use super::{OEM_ID, OEM_REVISION, OEM_TABLE_ID, SLEEP_TYPE_S5};
 use acpi_tables::Aml;
 use acpi_tables::aml::{
-    AddressSpace, AddressSpaceCacheable, Arg, Device, EISAName, Equal, IO, If, Interrupt, Method,
-    Name, ONE, Package, Path, ResourceTemplate, Return, Scope, Store, ZERO,
+    AddressSpace, AddressSpaceCacheable, Arg, Device, EISAName, Equal, IO, If, Interrupt,
+    Memory32Fixed, Method, Name, ONE, Package, Path, ResourceTemplate, Return, Scope, Store, ZERO,
 };
 use acpi_tables::sdt::Sdt;
 use alloc::{vec, vec::Vec};
@@ -21,15 +22,18 @@ const HIGH_WINDOW: (u64, u64) = (0x40_0000_0000, 0x4F_FFFF_FFFF);
 const IO_WINDOW: (u16, u16) = (0x1000, 0xFFFF);
 /// Configuration mechanism 1.
 const CONFIG_PORTS: (u16, u8) = (0xCF8, 8);
+/// Of one bus (PCIe 5.0, 7.2.2).
+const CONFIGURATION_SPACE_BYTES: u32 = 1 << 20;
 const SERIAL_PORTS: (u16, u8) = (0x3F8, 8);
 const SERIAL_GSI: u32 = 4;
 
-pub fn build() -> Sdt {
+/// With configuration space of one bus there.
+pub fn build(configuration_space: u64) -> Sdt {
     let mut body = Vec::new();
     let s5 = SLEEP_TYPE_S5;
     Name::new("_S5_".into(), &Package::new(vec![&s5, &s5, &ZERO, &ZERO])).to_aml_bytes(&mut body);
     interrupt_model(&mut body);
-    devices(&mut body);
+    devices(&mut body, configuration_space);
     let mut dsdt = Sdt::new(*b"DSDT", 36, 2, OEM_ID, OEM_TABLE_ID, OEM_REVISION);
     dsdt.append_slice(&body);
     dsdt
@@ -46,7 +50,7 @@ fn interrupt_model(body: &mut Vec<u8>) {
     Method::new("_PIC".into(), 1, false, vec![&keep]).to_aml_bytes(body);
 }
 
-fn devices(body: &mut Vec<u8>) {
+fn devices(body: &mut Vec<u8>, configuration_space: u64) {
     let fixed = |(port, count): (u16, u8)| IO::new(port, port, 1, count);
     let memory = AddressSpaceCacheable::NotCacheable;
 
@@ -79,5 +83,12 @@ fn devices(body: &mut Vec<u8>) {
     let resources = Method::new("_CRS".into(), 0, true, vec![&polled, &interrupting]);
     let serial = Device::new("COM1".into(), vec![&hid, &uid, &resources]);
 
-    Scope::new("_SB_".into(), vec![&pci, &serial]).to_aml_bytes(body);
+    // A part of the board that is in the way of others: so the MCFG is believed.
+    let (hid, uid) =
+        (Name::new("_HID".into(), &EISAName::new("PNP0C02")), Name::new("_UID".into(), &ONE));
+    let reserved = Memory32Fixed::new(true, configuration_space as u32, CONFIGURATION_SPACE_BYTES);
+    let reserved = Name::new("_CRS".into(), &ResourceTemplate::new(vec![&reserved]));
+    let board = Device::new("BRD0".into(), vec![&hid, &uid, &reserved]);
+
+    Scope::new("_SB_".into(), vec![&pci, &serial, &board]).to_aml_bytes(body);
 }

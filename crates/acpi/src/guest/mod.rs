@@ -1,7 +1,7 @@
 //! The tables a guest gets: hardware-reduced ACPI, one block at a fixed place.
 //!
-//! The guest is told of its vCPUs, one I/O APIC, the PM timer, a PCI bus without INTx lines, a
-//! serial port, its own IOMMU if it has one, and how to switch off and reset. It isn't told of
+//! The guest is told of its vCPUs, one I/O APIC, the PM timer, a PCI bus without INTx lines and where
+//! its configuration space is in memory, a serial port, its own IOMMU if it has one, and how to switch off and reset. It isn't told of
 //! anything it can't use: no PIC, PIT, HPET, SCI or FACS.
 
 mod dmar;
@@ -56,6 +56,8 @@ pub struct GuestConfig {
     pub vcpus: u32,
     /// The machine's PM timer, if the guest may read it.
     pub pm_timer: Option<PmTimer>,
+    /// Guest-physical address of the configuration space of its PCI bus.
+    pub configuration_space: u64,
     /// Its own IOMMU, if it has one.
     pub iommu: Option<Iommu>,
 }
@@ -84,12 +86,13 @@ pub fn build(config: &GuestConfig) -> Result<Vec<u8>, Error> {
     }
     // The root pointer comes first in memory, and is known last.
     let mut block = vec![0; Rsdp::len()];
-    let dsdt = append(&mut block, &dsdt::build());
+    let dsdt = append(&mut block, &dsdt::build(config.configuration_space));
     let fadt = append(&mut block, &fadt(config, dsdt));
     let madt = append(&mut block, &madt(config.vcpus));
     let mut xsdt = XSDT::new(OEM_ID, OEM_TABLE_ID, OEM_REVISION);
     xsdt.add_entry(fadt);
     xsdt.add_entry(madt);
+    xsdt.add_entry(append(&mut block, &mcfg(config.configuration_space)));
     match config.iommu {
         None => {}
         Some(Iommu::Virtio(devices)) => {
@@ -128,6 +131,20 @@ fn madt(vcpus: u32) -> Sdt {
     let mut madt = Sdt::new(*b"APIC", 36, 5, OEM_ID, OEM_TABLE_ID, OEM_REVISION);
     madt.append_slice(&body);
     madt
+}
+
+/// The MCFG (PCI Firmware 3.3, 4.1.2): segment 0, bus 0.
+fn mcfg(configuration_space: u64) -> Sdt {
+    let mut body = Vec::new();
+    body.qword(0);
+    body.qword(configuration_space);
+    body.word(0);
+    body.byte(0);
+    body.byte(0);
+    body.dword(0);
+    let mut mcfg = Sdt::new(*b"MCFG", 36, 1, OEM_ID, OEM_TABLE_ID, OEM_REVISION);
+    mcfg.append_slice(&body);
+    mcfg
 }
 
 /// The FADT (ACPI 5.2.9).

@@ -18,6 +18,8 @@ impl Physical for Block {
     }
 }
 
+const ECAM: u64 = 0xE000_0000;
+
 fn table(block: &[u8], signature: &[u8; 4]) -> Vec<u8> {
     let at = (0..block.len()).step_by(16).find(|&at| block[at..].starts_with(signature)).unwrap();
     let length = u32::from_le_bytes(block[at + 4..at + 8].try_into().unwrap());
@@ -27,18 +29,24 @@ fn table(block: &[u8], signature: &[u8; 4]) -> Vec<u8> {
 #[test]
 fn numbers_of_vcpus_that_can_t_be_described_are_refused() {
     for vcpus in [0, 256, u32::MAX] {
-        let error = build(&GuestConfig { vcpus, pm_timer: None, iommu: None }).unwrap_err();
+        let error =
+            build(&GuestConfig { vcpus, pm_timer: None, configuration_space: ECAM, iommu: None })
+                .unwrap_err();
         assert_eq!(error, Error::Vcpus { found: vcpus, most: 255 });
     }
     let text =
-        build(&GuestConfig { vcpus: 0, pm_timer: None, iommu: None }).unwrap_err().to_string();
+        build(&GuestConfig { vcpus: 0, pm_timer: None, configuration_space: ECAM, iommu: None })
+            .unwrap_err()
+            .to_string();
     assert_eq!(text, "a guest of 0 vCPUs can't be described: 1 to 255 are needed");
 }
 
 /// The fields that our parser doesn't read, at their places in the specification (ACPI 5.2.9).
 #[test]
 fn the_fadt_says_how_to_switch_off() {
-    let block = build(&GuestConfig { vcpus: 1, pm_timer: None, iommu: None }).unwrap();
+    let block =
+        build(&GuestConfig { vcpus: 1, pm_timer: None, configuration_space: ECAM, iommu: None })
+            .unwrap();
     let fadt = table(&block, b"FACP");
     assert_eq!((fadt.len(), fadt[8]), (276, 6));
     let flags = u32::from_le_bytes(fadt[112..116].try_into().unwrap());
@@ -54,8 +62,11 @@ fn the_fadt_says_how_to_switch_off() {
 /// `_S5_` as a package of 5, 5, 0, 0 (ACPI 20.2): what a write to the sleep control register holds.
 #[test]
 fn the_dsdt_names_s5() {
-    let dsdt =
-        table(&build(&GuestConfig { vcpus: 1, pm_timer: None, iommu: None }).unwrap(), b"DSDT");
+    let dsdt = table(
+        &build(&GuestConfig { vcpus: 1, pm_timer: None, configuration_space: ECAM, iommu: None })
+            .unwrap(),
+        b"DSDT",
+    );
     assert_eq!(dsdt[36..49], *b"\x08_S5_\x12\x08\x04\x0A\x05\x0A\x05\0");
     assert_eq!((SLEEP_TYPE_S5 << 2 | SLEEP_ENABLE, SLEEP_ENABLE), (0x34, 0x20));
 }
@@ -63,8 +74,11 @@ fn the_dsdt_names_s5() {
 /// What Linux needs of it: the PCI bus with its ports, and the serial port (ACPI 6.4, 19.6.56).
 #[test]
 fn the_dsdt_names_the_bus_and_the_serial_port() {
-    let dsdt =
-        table(&build(&GuestConfig { vcpus: 1, pm_timer: None, iommu: None }).unwrap(), b"DSDT");
+    let dsdt = table(
+        &build(&GuestConfig { vcpus: 1, pm_timer: None, configuration_space: ECAM, iommu: None })
+            .unwrap(),
+        b"DSDT",
+    );
     let has = |bytes: &[u8]| dsdt.windows(bytes.len()).any(|found| found == bytes);
     // Ids, compressed; ports of 16 bits' decoding, so many; an edge-triggered interrupt.
     assert!(has(b"PCI0") && has(&[0x41, 0xD0, 0x0A, 0x03]));
@@ -74,12 +88,26 @@ fn the_dsdt_names_the_bus_and_the_serial_port() {
     assert!(has(&[0x89, 6, 0, 0x03, 1, 4, 0, 0, 0]), "interrupt 4");
 }
 
+/// By which Linux believes the MCFG (PNP0C02, ACPI 6.4, 19.6.83).
+#[test]
+fn the_dsdt_reserves_configuration_space() {
+    let block =
+        build(&GuestConfig { vcpus: 1, pm_timer: None, configuration_space: ECAM, iommu: None });
+    let dsdt = table(&block.unwrap(), b"DSDT");
+    let has = |bytes: &[u8]| dsdt.windows(bytes.len()).any(|found| found == bytes);
+    assert!(has(&[0x41, 0xD0, 0x0C, 0x02]));
+    assert!(has(&[0x86, 9, 0, 1, 0, 0, 0, 0xE0, 0, 0, 0x10, 0]), "1 MiB from 0xE0000000");
+}
+
 /// Linux with `noapic` or `nosmp` calls `\_PIC(0)`, and would otherwise fail to open a port whose
 /// interrupt nothing delivers.
 #[test]
 fn the_serial_port_has_an_interrupt_of_the_ioapic_alone() {
-    let dsdt =
-        table(&build(&GuestConfig { vcpus: 1, pm_timer: None, iommu: None }).unwrap(), b"DSDT");
+    let dsdt = table(
+        &build(&GuestConfig { vcpus: 1, pm_timer: None, configuration_space: ECAM, iommu: None })
+            .unwrap(),
+        b"DSDT",
+    );
     let count = |bytes: &[u8]| dsdt.windows(bytes.len()).filter(|found| *found == bytes).count();
     // Name(PICM, One); Method(_PIC, 1) { Store(Arg0, PICM) }
     assert_eq!(count(b"\x08PICM\x01\x14\x0C_PIC\x01\x70\x68PICM"), 1);
@@ -97,7 +125,9 @@ fn the_serial_port_has_an_interrupt_of_the_ioapic_alone() {
 /// By Linux's drivers/acpi/viot.c: the nodes, and that a range leads to an IOMMU's.
 #[test]
 fn the_viot_puts_the_devices_behind_the_iommu() {
-    let of = |iommu| build(&GuestConfig { vcpus: 1, pm_timer: None, iommu }).unwrap();
+    let of = |iommu| {
+        build(&GuestConfig { vcpus: 1, pm_timer: None, configuration_space: ECAM, iommu }).unwrap()
+    };
     assert!(!of(None).windows(4).any(|found| found == b"VIOT"));
     let viot = table(&of(Some(Iommu::Virtio(3))), b"VIOT");
     assert_eq!((viot.len(), &viot[36..40]), (88, &[2, 0, 48, 0][..]));
@@ -111,7 +141,13 @@ const VT_D: Iommu = Iommu::VtD { registers: 0xFED9_0000, width: 48, ioapic: 0xFF
 /// What our own parser of a machine's tables finds in it.
 #[test]
 fn the_dmar_has_the_bus_and_the_ioapic_behind_one_unit() {
-    let block = build(&GuestConfig { vcpus: 1, pm_timer: None, iommu: Some(VT_D) }).unwrap();
+    let block = build(&GuestConfig {
+        vcpus: 1,
+        pm_timer: None,
+        configuration_space: ECAM,
+        iommu: Some(VT_D),
+    })
+    .unwrap();
     let dmar = table(&block, b"DMAR");
     assert_eq!((dmar.len(), &dmar[36..38]), (72, &[47, 1][..]), "48 bits, interrupts remapped");
     assert_eq!(dmar[64..72], [3, 8, 0, 0, 0, 0xFF, 0x1F, 0], "the I/O APIC is ff:1f.0");
@@ -130,13 +166,18 @@ fn iasl_disassembles_every_table() {
     std::fs::create_dir_all(&dir).unwrap();
     let pm_timer = Some(PmTimer { port: 0x608, bits32: true });
     let virtio = Some(Iommu::Virtio(2));
-    let block = build(&GuestConfig { vcpus: 3, pm_timer, iommu: virtio }).unwrap();
-    let other = build(&GuestConfig { vcpus: 3, pm_timer, iommu: Some(VT_D) }).unwrap();
+    let block =
+        build(&GuestConfig { vcpus: 3, pm_timer, configuration_space: ECAM, iommu: virtio })
+            .unwrap();
+    let other =
+        build(&GuestConfig { vcpus: 3, pm_timer, configuration_space: ECAM, iommu: Some(VT_D) })
+            .unwrap();
     for (name, signature) in [
         ("dsdt", b"DSDT"),
         ("facp", b"FACP"),
         ("apic", b"APIC"),
         ("xsdt", b"XSDT"),
+        ("mcfg", b"MCFG"),
         ("viot", b"VIOT"),
         ("dmar", b"DMAR"),
     ] {
@@ -167,7 +208,7 @@ proptest! {
         timer: bool,
     ) {
         let pm_timer = timer.then_some(PmTimer { port, bits32 });
-        let block = build(&GuestConfig { vcpus, pm_timer, iommu: None }).unwrap();
+        let block = build(&GuestConfig { vcpus, pm_timer, configuration_space: ECAM, iommu: None }).unwrap();
         prop_assert!(block.len() <= MAX_BYTES);
         let block = Block(block);
         prop_assert_eq!(find_rsdp(&block), Ok(BASE));
@@ -180,7 +221,8 @@ proptest! {
         prop_assert_eq!(found.pm_timer, pm_timer);
         let register = ResetRegister::Port(RESET_PORT);
         prop_assert_eq!(found.reset, Some(Reset { register, value: RESET_VALUE }));
-        prop_assert!(found.ecams.is_empty());
+        let bus = crate::Ecam { base: ECAM, segment: 0, bus_start: 0, bus_end: 0 };
+        prop_assert_eq!(&found.ecams[..], &[bus][..]);
         prop_assert_eq!((found.dmar, found.ivrs), (None, None));
     }
 }

@@ -1,11 +1,12 @@
 //! PCI as the guest sees it: bus 0, a host bridge, and the functions that it was given: assigned
 //! ones, and those that the host makes.
 //!
-//! Guarantees: configuration mechanism 1 only (PCI 3.0, 3.2.2.3.2), accesses of 1,
-//! 2 and 4 bytes; whatever isn't there reads as ones and ignores writes; no write
-//! reaches hardware: what the host must do is returned as [`Actions`]. A BAR is
+//! Guarantees: configuration space by mechanism 1 (PCI 3.0, 3.2.2.3.2) and in memory (ECAM, PCIe
+//! 5.0, 7.2.2), accesses of 1, 2 and 4 bytes; whatever isn't there reads as ones and ignores
+//! writes; no write reaches hardware: what the host must do is returned as [`Actions`]. A BAR is
 //! placed only where nothing else of the guest can be ([`Bus::placement`]).
-//! Extended configuration space (beyond 256 bytes) isn't offered.
+//! Extended configuration space (beyond 256 bytes) is in memory alone, and has no capabilities: it
+//! reads as zero (7.6.1).
 
 mod bar;
 mod capabilities;
@@ -27,6 +28,9 @@ pub const DATA: u16 = 0xCFC;
 /// The ports of both.
 pub const PORTS: [Ports; 2] =
     [Ports::new(ADDRESS..=ADDRESS, Sizes::DWORD), Ports::new(DATA..=DATA + 3, Sizes::ALL)];
+
+/// Where configuration space is in memory: one bus.
+pub const ECAM: core::ops::Range<u64> = 0xE000_0000..0xE010_0000;
 
 /// How many functions one VM can have.
 pub const MAX_FUNCTIONS: usize = 8;
@@ -51,11 +55,21 @@ pub struct Bus {
     functions: ArrayVec<Function, MAX_FUNCTIONS>,
 }
 
-/// The register that a configuration address selects.
+/// Whose register an access is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     HostBridge,
     Function(usize),
     Absent,
+}
+
+/// An access to configuration space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConfigAccess {
+    target: Target,
+    register: u16,
+    /// Bytes. Those beyond the register's dword are nobody's.
+    size: u8,
 }
 
 impl Bus {
@@ -90,39 +104,59 @@ impl Bus {
         self.address = value & !3;
     }
 
-    /// A read of `size` bytes at [`DATA`] + `offset`. Bytes that lie beyond
-    /// 0xCFF read as ones.
-    pub fn read_data(&self, offset: u8, size: u8) -> u32 {
-        let ones = unclaimed(size);
-        let Some(register) = self.register(offset) else { return ones };
-        let dword = match self.target() {
-            Target::Absent => return ones,
-            Target::HostBridge => host_bridge(register & !3),
-            Target::Function(i) => match self.functions.get(i) {
+    /// What an access of `size` bytes at [`DATA`] + `offset` is for; `None`: nothing, while the
+    /// address doesn't let it.
+    pub fn by_port(&self, offset: u8, size: u8) -> Option<ConfigAccess> {
+        if self.address & ENABLE == 0 || offset >= 4 {
+            return None;
+        }
+        // Bits 30:24 are reserved; AMD's extended register numbers in them aren't offered.
+        let target = match self.address & 0x7F00_0000 {
+            0 => self.target(self.address >> 8 & 0xFFFF),
+            _ => Target::Absent,
+        };
+        Some(ConfigAccess { target, register: (self.address as u8 & 0xFC | offset).into(), size })
+    }
+
+    /// What an access of `size` bytes at [`ECAM`]`.start + offset` is for; `None`: nothing, as it
+    /// isn't one of 1, 2 or 4 bytes within a dword.
+    pub fn by_memory(&self, offset: u64, size: u8) -> Option<ConfigAccess> {
+        if !matches!(size, 1 | 2 | 4) || !offset.is_multiple_of(size.into()) {
+            return None;
+        }
+        let target = u32::try_from(offset >> 12).map_or(Target::Absent, |id| self.target(id));
+        Some(ConfigAccess { target, register: (offset & 0xFFF) as u16, size })
+    }
+
+    /// A read. Bytes beyond the dword read as ones.
+    pub fn read(&self, access: ConfigAccess) -> u32 {
+        let ones = unclaimed(access.size);
+        let dword = match (access.target, access.within()) {
+            (Target::Absent, _) => return ones,
+            (_, None) => 0,
+            (Target::HostBridge, Some(register)) => host_bridge(register & !3),
+            (Target::Function(i), Some(register)) => match self.functions.get(i) {
                 Some(function) => function.read(register & !3, 4),
                 None => return ones,
             },
         };
-        let beyond = !(u32::MAX >> (8 * u32::from(offset)));
-        (dword >> (8 * u32::from(offset)) | beyond) & ones
+        let shift = 8 * u32::from(access.register & 3);
+        (dword >> shift | !(u32::MAX >> shift)) & ones
     }
 
-    /// A write of `size` bytes at [`DATA`] + `offset`. Gives the index of the
-    /// function written and what the host must do; bytes beyond 0xCFF are ignored.
-    pub fn write_data(&mut self, offset: u8, size: u8, value: u32) -> Option<(usize, Actions)> {
-        let register = self.register(offset)?;
-        let Target::Function(index) = self.target() else { return None };
-        let size = size.min(4 - offset);
+    /// A write. Gives the index of the function written and what the host must do; bytes beyond the
+    /// dword are ignored.
+    pub fn write(&mut self, access: ConfigAccess, value: u32) -> Option<(usize, Actions)> {
+        let Target::Function(index) = access.target else { return None };
+        let (register, size) = (access.within()?, access.size());
         Some((index, self.functions.get_mut(index)?.write(register, size, value)))
     }
 
-    /// The piece of a BAR that an access of `size` bytes at [`DATA`] + `offset` is for
-    /// ([`Function::window`]), and the function's index. Anything else is [`Bus::read_data`]'s and
-    /// [`Bus::write_data`]'s.
-    pub fn window(&self, offset: u8, size: u8) -> Option<(usize, Window)> {
-        let register = self.register(offset)?;
-        let Target::Function(index) = self.target() else { return None };
-        let window = self.functions.get(index)?.window(register, size.min(4 - offset))?;
+    /// The piece of a BAR that an access is for ([`Function::window`]), and the function's index.
+    /// Anything else is [`Bus::read`]'s and [`Bus::write`]'s.
+    pub fn window(&self, access: ConfigAccess) -> Option<(usize, Window)> {
+        let Target::Function(index) = access.target else { return None };
+        let window = self.functions.get(index)?.window(access.within()?, access.size())?;
         Some((index, window))
     }
 
@@ -146,21 +180,26 @@ impl Bus {
         Ok(Some(address))
     }
 
-    /// The register that an access to the data port reaches, while bit 31 lets it.
-    fn register(&self, offset: u8) -> Option<u8> {
-        (self.address & ENABLE != 0 && offset < 4).then_some(self.address as u8 & 0xFC | offset)
-    }
-
-    /// Bits 30:24 are reserved; AMD's extended register numbers in them aren't offered.
-    fn target(&self) -> Target {
-        if self.address & 0x7FFF_0700 != 0 {
-            return Target::Absent;
-        }
-        match (self.address >> 11 & 0x1F) as usize {
+    /// Whose registers those of this bus (15:8), device (7:3) and function (2:0) are.
+    fn target(&self, id: u32) -> Target {
+        match (id >> 3) as usize {
+            _ if id & 7 != 0 => Target::Absent,
             0 => Target::HostBridge,
             device if device <= self.functions.len() => Target::Function(device - 1),
             _ => Target::Absent,
         }
+    }
+}
+
+impl ConfigAccess {
+    /// The register, if it isn't in extended configuration space.
+    fn within(self) -> Option<u8> {
+        u8::try_from(self.register).ok()
+    }
+
+    /// Bytes up to the end of the dword.
+    fn size(self) -> u8 {
+        self.size.min(4 - (self.register & 3) as u8)
     }
 }
 

@@ -56,6 +56,22 @@ fn bus() -> Bus {
     bus
 }
 
+/// Mechanism 1's data port.
+pub(super) trait DataPort {
+    fn read_data(&self, offset: u8, size: u8) -> u32;
+    fn write_data(&mut self, offset: u8, size: u8, value: u32) -> Option<(usize, Actions)>;
+}
+
+impl DataPort for Bus {
+    fn read_data(&self, offset: u8, size: u8) -> u32 {
+        self.by_port(offset, size).map_or(unclaimed(size), |access| self.read(access))
+    }
+
+    fn write_data(&mut self, offset: u8, size: u8, value: u32) -> Option<(usize, Actions)> {
+        self.write(self.by_port(offset, size)?, value)
+    }
+}
+
 fn address(device: u32, register: u32) -> u32 {
     0x8000_0000 | device << 11 | register
 }
@@ -104,6 +120,38 @@ fn bytes_and_words_are_parts_of_the_register() {
     bus.write_data(0, 1, 6);
     assert_eq!(read(&mut bus, 1, 4) & 0xFFFF, 0x0406);
     assert_eq!(bus.write_data(3, 4, 0xFFFF_FFFF), Some((0, Actions::empty())));
+}
+
+#[test]
+fn configuration_space_in_memory_is_the_same() {
+    let mut bus = bus();
+    for device in 0..4 {
+        for register in (0..0x100).step_by(4) {
+            let here = bus.by_memory(u64::from(device << 15 | register), 4).unwrap();
+            assert_eq!(bus.read(here), read(&mut bus, device, register), "{device} {register:#x}");
+        }
+    }
+    let nvme = |register: u64, size| bus.by_memory(1 << 15 | register, size);
+    let parts = [(0xA, 2, 0x0108), (0xB, 1, 1), (8, 2, 0x0202)];
+    for (register, size, value) in parts {
+        assert_eq!(nvme(register, size).map(|access| bus.read(access)), Some(value));
+    }
+    for (register, size) in [(9, 2), (9, 4), (10, 4), (8, 8), (8, 0), (8, 3)] {
+        assert_eq!(nvme(register, size), None, "{register} {size}");
+    }
+    let command = nvme(4, 2).unwrap();
+    assert_eq!(bus.write(command, 6), Some((0, Actions::DECODE | Actions::BUS_MASTER)));
+    assert_eq!(read(&mut bus, 1, 4) & 0xFFFF, 0x0406);
+    // Functions and buses beyond, and what an extended capability would be.
+    for absent in [1 << 12 | 1 << 15, 3 << 15, 1 << 20 | 1 << 15, 1 << 36 | 1 << 15, u64::MAX - 3] {
+        let access = bus.by_memory(absent, 4).unwrap();
+        assert_eq!((bus.read(access), bus.write(access, 0)), (!0, None), "{absent:#x}");
+    }
+    for (extended, size) in [(0x100, 4), (0x104, 2), (0xFFC, 4), (0xFFF, 1)] {
+        let access = bus.by_memory(1 << 15 | extended, size).unwrap();
+        assert_eq!((bus.read(access), bus.write(access, !0)), (0, None), "{extended:#x}");
+        assert_eq!(bus.read(bus.by_memory(extended, size).unwrap()), 0, "of the host bridge");
+    }
 }
 
 /// DMA and message interrupts hang on it, so that it is told from the bits beside it.
@@ -327,6 +375,10 @@ proptest! {
             let read = bus.read_data(offset, size);
             prop_assert!(size != 1 || read <= 0xFF);
             bus.write_data(offset, size, value);
+            if let Some(access) = bus.by_memory(at.into(), size) {
+                prop_assert!(size != 1 || bus.read(access) <= 0xFF);
+                bus.write(access, value);
+            }
             let mut mapped: Vec<(u64, u64)> = Vec::new();
             for (i, f) in bus.functions().iter().enumerate() {
                 for b in 0..7 {

@@ -58,6 +58,7 @@ use spin::Mutex;
 use viommu::vtd;
 use virtual_pc::cpuid::efer_offered;
 use virtual_pc::msr::Msrs;
+use virtual_pc::pci::ECAM;
 
 const LOW_MEMORY_END: u64 = virtual_pc::bios_data::EXTENSION_AT;
 const MIB: u64 = 1 << 20;
@@ -342,6 +343,7 @@ impl Builder<'_> {
         let tables = acpi::guest::build(&acpi::guest::GuestConfig {
             vcpus: self.vm.cpus.len() as u32,
             pm_timer: self.machine.pm_timer,
+            configuration_space: ECAM.start,
             iommu: match self.vm.iommu {
                 GuestIommu::None => None,
                 GuestIommu::Virtio | GuestIommu::VirtioOptimistic => {
@@ -390,6 +392,7 @@ fn memory_map(memory: &Memory) -> Vec<MemoryRegion> {
             add(0, LOW_MEMORY_END, RegionKind::Ram);
             add(LOW_MEMORY_END, MIB, RegionKind::Reserved);
             add(MIB, r.len, RegionKind::Ram);
+            add(ECAM.start, ECAM.end, RegionKind::Reserved);
         } else {
             add(r.gpa, r.gpa + r.len, RegionKind::Ram);
         }

@@ -1,6 +1,7 @@
 //! A virtio device's configuration space, as a driver reads it.
 
 use super::*;
+use crate::pci::tests::DataPort;
 use crate::pci::{Actions, BarKind, Bus};
 use proptest::prelude::*;
 
@@ -125,7 +126,7 @@ fn the_window_is_where_the_guest_points_it() {
         assert_eq!(bus.write_data(0, 4, value), Some((0, Actions::empty())));
         bus.write_address(address + 16);
         [1, 2, 4].map(|size| {
-            bus.window(0, size).map(|(index, window)| {
+            bus.by_port(0, size).and_then(|access| bus.window(access)).map(|(index, window)| {
                 assert_eq!(index, 0);
                 window
             })
@@ -147,12 +148,16 @@ fn the_window_is_where_the_guest_points_it() {
     write(4, 4);
     assert_eq!(write(16, !0), [of(2, 1); 3]);
     assert_eq!(bus.read_data(0, 4), 0, "the data isn't kept");
-    assert_eq!(bus.window(1, 1), None);
-    assert_eq!(bus.window(4, 1), None);
+    assert_eq!(bus.by_port(1, 1).and_then(|access| bus.window(access)), None);
+    assert_eq!(bus.by_port(4, 1).and_then(|access| bus.window(access)), None);
     bus.write_address(address);
-    assert_eq!(bus.window(0, 4), None);
+    assert_eq!(bus.by_port(0, 4).and_then(|access| bus.window(access)), None);
     bus.write_address(address + 16 - 0x800);
-    assert_eq!(bus.window(0, 4), None, "the host bridge has none");
+    assert_eq!(
+        bus.by_port(0, 4).and_then(|access| bus.window(access)),
+        None,
+        "the host bridge has none"
+    );
 }
 
 #[test]

@@ -9,7 +9,9 @@ use crate::vm::exit_context::ExitContext;
 use crate::vm::stop::{DeviceFinding, Fault, Stop};
 use alloc::vec::Vec;
 use ledger::Reason;
-use virtual_pc::pci::{ADDRESS, Actions, DATA, Function, MEM32_WINDOW, MEM64_WINDOW, PORTS};
+use virtual_pc::pci::{
+    ADDRESS, Actions, ConfigAccess, DATA, ECAM, Function, MEM32_WINDOW, MEM64_WINDOW, PORTS,
+};
 use virtual_pc::ports::unclaimed;
 
 impl Device for PciBus {
@@ -20,6 +22,7 @@ impl Device for PciBus {
             .map(|ports| Claim::Ports(ports, Reason::PciConfig))
             .into_iter()
             .chain(windows)
+            .chain([Claim::Memory(ECAM, Reason::PciConfig)])
             .chain(self.unit.iter().map(|_| Claim::Memory(REGISTERS, Reason::GuestIommu)))
             .collect()
     }
@@ -28,14 +31,8 @@ impl Device for PciBus {
         if port == ADDRESS {
             return self.config.read_address();
         }
-        let offset = (port - DATA) as u8;
-        if let Some((index, w)) = self.config.window(offset, size)
-            && let Some(function) = self.functions.get_mut(index)
-        {
-            let value = function.get_mut().load(cx, w.bar.into(), w.offset.into(), w.size);
-            return value as u32 & unclaimed(w.size);
-        }
-        self.config.read_data(offset, size)
+        let access = self.config.by_port((port - DATA) as u8, size);
+        access.map_or(unclaimed(size), |access| self.read_config(cx, access))
     }
 
     fn write_port(
@@ -50,23 +47,17 @@ impl Device for PciBus {
             self.config.write_address(value);
             return Ok(());
         }
-        let offset = (port - DATA) as u8;
-        if let Some((index, w)) = self.config.window(offset, size) {
-            let (at, value) = ((index, w.bar.into(), w.offset.into()), value & unclaimed(w.size));
-            return self.store_in(board, cx, at, w.size, value.into()).map_err(Stop::Fault);
-        }
-        match self.config.write_data(offset, size, value) {
-            // The rest follows when the reset is through.
-            Some((index, actions)) if actions.contains(Actions::RESET) => {
-                cx.reset_then(index, actions);
-                Ok(())
-            }
-            Some((index, actions)) => self.follow(board, cx, index, actions).map_err(Stop::Fault),
+        match self.config.by_port((port - DATA) as u8, size) {
+            Some(access) => self.write_config(board, cx, access, value).map_err(Stop::Fault),
             None => Ok(()),
         }
     }
 
     fn load(&mut self, _: &mut Board, cx: &mut ExitContext, address: u64, size: u8) -> Option<u64> {
+        if ECAM.contains(&address) {
+            let access = self.config.by_memory(address - ECAM.start, size);
+            return Some(access.map_or(u64::MAX, |access| self.read_config(cx, access).into()));
+        }
         match self.unit.as_ref().filter(|_| REGISTERS.contains(&address)) {
             Some(unit) => Some(unit.load(address, size)),
             None => self.bar_load(cx, address, size),
@@ -81,15 +72,52 @@ impl Device for PciBus {
         size: u8,
         value: u64,
     ) -> Option<Result<(), Stop>> {
-        let done = match self.store_to_unit(board, cx, (address, size, value)) {
-            Some(done) => done,
-            None => self.bar_store(board, cx, address, size, value)?,
+        let done = if ECAM.contains(&address) {
+            let access = self.config.by_memory(address - ECAM.start, size);
+            access.map_or(Ok(()), |access| self.write_config(board, cx, access, value as u32))
+        } else if let Some(done) = self.store_to_unit(board, cx, (address, size, value)) {
+            done
+        } else {
+            self.bar_store(board, cx, address, size, value)?
         };
         Some(done.map_err(Stop::Fault))
     }
 }
 
 impl PciBus {
+    fn read_config(&mut self, cx: &mut ExitContext, access: ConfigAccess) -> u32 {
+        if let Some((index, w)) = self.config.window(access)
+            && let Some(function) = self.functions.get_mut(index)
+        {
+            let value = function.get_mut().load(cx, w.bar.into(), w.offset.into(), w.size);
+            return value as u32 & unclaimed(w.size);
+        }
+        self.config.read(access)
+    }
+
+    #[inline(never)]
+    fn write_config(
+        &mut self,
+        board: &mut Board,
+        cx: &mut ExitContext,
+        access: ConfigAccess,
+        value: u32,
+    ) -> Result<(), Fault> {
+        if let Some((index, w)) = self.config.window(access) {
+            let (at, value) = ((index, w.bar.into(), w.offset.into()), value & unclaimed(w.size));
+            return self.store_in(board, cx, at, w.size, value.into());
+        }
+        match self.config.write(access, value) {
+            // The rest follows when the reset is through.
+            Some((index, actions)) if actions.contains(Actions::RESET) => {
+                cx.reset_then(index, actions);
+                Ok(())
+            }
+            Some((index, actions)) => self.follow(board, cx, index, actions),
+            None => Ok(()),
+        }
+    }
+
     /// Do all functions hold what the host keeps in them?
     pub fn audit(&self) -> Result<(), DeviceFinding> {
         let mut functions = self.functions().zip(self.config.functions());
