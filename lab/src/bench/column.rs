@@ -10,6 +10,8 @@ pub enum Column {
     Bare,
     /// A VM under this policy.
     Vm(Policy),
+    /// A VM of Exitless, which itself is a VM of Exitless: both under `direct`.
+    Nested,
 }
 
 impl Column {
@@ -26,14 +28,21 @@ impl Column {
     pub const POSTED: Column = Column::Vm(Policy::Posted);
 
     /// All that can be measured on QEMU, whose CPU is AMD's, in the order of the tables.
-    pub const ALL: [Column; 5] =
-        [Column::Bare, Column::TRAP, Column::ELI_DELIVERY, Column::ELI, Column::DIRECT];
+    pub const ALL: [Column; 6] = [
+        Column::Bare,
+        Column::TRAP,
+        Column::ELI_DELIVERY,
+        Column::ELI,
+        Column::DIRECT,
+        Column::Nested,
+    ];
 
     /// The name used in tables and JSON.
     pub const fn label(self) -> &'static str {
         match self {
             Column::Bare => "bare",
             Column::Vm(policy) => policy.label(),
+            Column::Nested => "nested",
         }
     }
 
@@ -42,6 +51,7 @@ impl Column {
         match self {
             Column::Bare => None,
             Column::Vm(policy) => Some(policy),
+            Column::Nested => Some(Policy::Direct),
         }
     }
 }
@@ -61,6 +71,9 @@ impl clap::ValueEnum for Column {
             Column::Vm(Policy::Eli) => "A VM with exitless interrupts",
             Column::Vm(Policy::Direct) => {
                 "A VM that owns its core's local APIC, the timer included"
+            }
+            Column::Nested => {
+                "A VM of Exitless, which itself is a VM of Exitless, both with direct"
             }
             Column::Vm(Policy::Posted) => "A VM whose interrupts the CPU delivers by itself",
         };

@@ -302,7 +302,7 @@ fn misplaced(cell: &Cell) -> Option<String> {
         Column::TRAP => ((1.0..=2.01).contains(&(exits - merged)), "1 to 2"),
         Column::ELI_DELIVERY => ((0.99..=1.01).contains(&exits), "1"),
         Column::ELI => (exits < 0.01, "0"),
-        Column::DIRECT => (exits == 0.0, "exactly 0"),
+        Column::DIRECT | Column::Nested => (exits == 0.0, "exactly 0"),
     };
     let (load, policy) = (cell.workload.short(), cell.policy.label());
     (!good).then(|| {

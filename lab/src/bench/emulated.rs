@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use exitless::{
     boot_image::BootImage,
     context::Context,
-    load,
+    load::{self, File},
     machine::{Disk, Machine},
     stream::printable,
 };
@@ -34,9 +34,13 @@ pub fn bare(guest: &Guest, cmdline: &str, guests: u64, disks: Vec<Disk>) -> Mach
 /// A machine on which the hypervisor runs the plan, and the image that it boots from, which must
 /// live as long.
 pub fn hosted(cx: &Context, plan: Plan<String>, disks: Vec<Disk>) -> Result<(Machine, BootImage)> {
-    let plan = load::files(plan, Path::new(""))?;
-    let image = BootImage::new(&plan)?;
-    let machine = Machine::exitless(cx.hypervisor()?, &image.path(), &plan, disks)?;
+    running(cx, &load::files(plan, Path::new(""))?, disks)
+}
+
+/// The same of a plan whose files are read.
+pub fn running(cx: &Context, plan: &Plan<File>, disks: Vec<Disk>) -> Result<(Machine, BootImage)> {
+    let image = BootImage::new(plan)?;
+    let machine = Machine::exitless(cx.hypervisor()?, &image.path(), plan, disks)?;
     Ok((machine, image))
 }
 

@@ -73,6 +73,8 @@ pub struct Window {
     pub others: u64,
     /// Guest entries, as the plugin saw them.
     pub vmruns: u64,
+    /// Of a guest's guest: entries by the hypervisor below the guest's.
+    pub outer_vmruns: u64,
 }
 
 /// Why windows give no figures.
@@ -147,6 +149,8 @@ pub struct Figures {
     pub cost_ticks_out: Vec<f64>,
     /// What else each pair tells.
     pub points: Vec<Point>,
+    /// Exits of the hypervisor below, of a guest's guest and of its hypervisor together.
+    pub outer_exits: u64,
     /// Guest entries in all windows as the plugin saw them.
     pub vmruns: u64,
     /// Guest entries in all windows as the ledger counted them.
@@ -233,6 +237,7 @@ impl Figures {
             cost: Vec::new(),
             cost_ticks_out: Vec::new(),
             points: Vec::new(),
+            outer_exits: 0,
             vmruns: windows.iter().map(|w| w.vmruns).sum(),
             entries: windows.iter().filter_map(|w| w.exits.as_ref()).map(|e| e.entries).sum(),
             windows: windows.len() as u64,
@@ -265,6 +270,7 @@ impl Figures {
             figures.guest += guest;
             figures.host += host;
             figures.others += long.others.saturating_sub(short.others);
+            figures.outer_exits += long.outer_vmruns.saturating_sub(short.outer_vmruns);
             if let (Some(long), Some(short)) = (&long.exits, &short.exits) {
                 figures.injected += long.injected.saturating_sub(short.injected);
                 figures.merged += long.device_merged.saturating_sub(short.device_merged);

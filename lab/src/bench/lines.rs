@@ -152,6 +152,7 @@ fn window(text: &str) -> Result<Window> {
         host: 0,
         others: 0,
         vmruns: 0,
+        outer_vmruns: 0,
     })
 }
 
@@ -190,6 +191,15 @@ pub fn plugin(text: &str) -> Result<Plugin> {
 
 /// The guest's windows with the plugin's counts.
 pub fn join(guest: Guest, plugin: &Plugin) -> Result<Vec<Window>> {
+    joined(guest, plugin, false)
+}
+
+/// The same of a guest's guest, whose hypervisors are both ours.
+pub fn join_nested(guest: Guest, plugin: &Plugin) -> Result<Vec<Window>> {
+    joined(guest, plugin, true)
+}
+
+fn joined(guest: Guest, plugin: &Plugin, nested: bool) -> Result<Vec<Window>> {
     let (windows, edges) = (guest.windows, &plugin.edges);
     if edges.len() != 2 * windows.len() {
         bail!(
@@ -208,15 +218,24 @@ pub fn join(guest: Guest, plugin: &Plugin) -> Result<Vec<Window>> {
             let vmruns = close.vmruns.saturating_sub(open.vmruns);
             let entries = close.host_entries.saturating_sub(open.host_entries);
             // Without the hypervisor's marker after each exit, host time would count as guest time.
-            if vmruns.abs_diff(entries) > 1 {
+            // Two hypervisors have one each.
+            if vmruns.abs_diff(entries) > 1 + u64::from(nested) {
                 bail!(
                     "window {i}: {vmruns} guest entries but {entries} host-entered markers; each exit needs one to tell guest from host"
                 );
             }
+            let others = close.others.saturating_sub(open.others);
+            if nested {
+                let level = |n: usize| close.levels[n].saturating_sub(open.levels[n]);
+                let inner = close.inner_vmruns.saturating_sub(open.inner_vmruns);
+                let (guest, host) = (level(2), level(0) + level(1));
+                let outer_vmruns = vmruns.saturating_sub(inner);
+                return Ok(Window { guest, host, others, vmruns: inner, outer_vmruns, ..window });
+            }
             Ok(Window {
                 guest: close.guest.saturating_sub(open.guest),
                 host: close.host.saturating_sub(open.host),
-                others: close.others.saturating_sub(open.others),
+                others,
                 vmruns,
                 ..window
             })
@@ -236,7 +255,7 @@ mod tests {
         @exitless done\r\n";
     const COUNTED: &str = "start vcpu=0 all=70\nentry vcpu=1 own=5 all=77\n\
         edge of=0 kind=open vcpu=1 instructions=10 guest=6 host=4 vmruns=3 host_entries=2 others=100 passes=1 empty=2 served=3 polled=4 l0=5 l1=6 l2=7 inner_vmruns=8\n\
-        edge of=0 kind=close vcpu=1 instructions=40 guest=26 host=14 vmruns=13 host_entries=12 others=700 passes=1 empty=2 served=3 polled=4 l0=5 l1=6 l2=7 inner_vmruns=8\n\
+        edge of=0 kind=close vcpu=1 instructions=40 guest=26 host=14 vmruns=13 host_entries=12 others=700 passes=1 empty=2 served=3 polled=4 l0=7 l1=15 l2=10 inner_vmruns=12\n\
         edge of=0 kind=open vcpu=1 instructions=50 guest=30 host=20 vmruns=20 host_entries=19 others=800 passes=1 empty=2 served=3 polled=4 l0=5 l1=6 l2=7 inner_vmruns=8\n\
         edge of=0 kind=close vcpu=1 instructions=60 guest=39 host=21 vmruns=21 host_entries=20 others=800 passes=1 empty=2 served=3 polled=4 l0=5 l1=6 l2=7 inner_vmruns=8\n\
         total vcpu=0 instructions=9 guest=9 host=0 vmruns=0 host_entries=0\n";
@@ -252,8 +271,11 @@ mod tests {
         let counted = plugin(COUNTED).unwrap();
         assert_eq!((counted.firmware, counted.boot), (Some(70), Some(77)));
         assert_eq!((counted.edges[0].levels, counted.edges[0].inner_vmruns), ([5, 6, 7], 8));
+        let inner = join_nested(guest(CONSOLE).unwrap(), &counted).unwrap();
+        assert_eq!((inner[0].guest, inner[0].host), (3, 11));
+        assert_eq!((inner[0].vmruns, inner[0].outer_vmruns, inner[0].others), (4, 6, 600));
         let windows = join(said, &counted).unwrap();
-        assert_eq!(windows.len(), 2);
+        assert_eq!((windows.len(), windows[0].outer_vmruns), (2, 0));
         assert_eq!((windows[0].guest, windows[0].host, windows[0].vmruns), (20, 10, 10));
         assert_eq!((windows[0].bytes, windows[1].bytes), (4096, 0));
         assert_eq!((windows[0].packets, windows[0].others, windows[1].others), (11, 600, 0));
@@ -316,12 +338,12 @@ mod tests {
     proptest! {
         /// Whatever a guest or a damaged file says, it is read or refused.
         #[test]
-        fn any_text_is_taken(words in proptest::collection::vec(0..WORDS.len(), 0..60), any in ".*") {
+        fn any_text_is_taken(words in proptest::collection::vec(0..WORDS.len(), 0..60), any in ".*", nested: bool) {
             let words: Vec<_> = words.into_iter().map(|i| WORDS[i]).collect();
             let text = words.join(" ").replace("\n ", "\n") + &any;
             if let (Ok(said), Ok(counted)) = (guest(&text), plugin(&text)) {
                 let windows = said.windows.len();
-                if let Ok(joined) = join(said, &counted) {
+                if let Ok(joined) = joined(said, &counted, nested) {
                     prop_assert_eq!(joined.len(), windows);
                 }
             }

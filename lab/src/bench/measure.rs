@@ -239,7 +239,8 @@ fn cell(
         };
         let Boot { guest, plugin, report, idle: this } = once().or_else(again)?;
         let names = (guest.clocksource.clone(), guest.interrupt.clone());
-        let all = lines::join(guest, &plugin)?;
+        let join = if policy == Column::Nested { lines::join_nested } else { lines::join };
+        let all = join(guest, &plugin)?;
         check(policy, &all)?;
         windows.extend(unslowed(&all, own));
         if boot::is_slowed(workload, policy, request.effort) {

@@ -100,7 +100,8 @@ pub fn page(measured: &[Measured], results: &Results, request: &Request, kit: &K
          emulated core is slow and a timer tick weighs 10 to 100 times what it does on hardware.",
         "bare: the guest's kernel on the emulated machine itself. trap: a VM whose device interrupts and their \
          completions exit. eli-delivery: interrupts arrive without an exit, completions exit. eli: neither exits. \
-         direct: the VM owns its core's interrupt controller, the timer included.",
+         direct: the VM owns its core's interrupt controller, the timer included. \
+         nested: a VM of Exitless that is itself a VM of Exitless, both under direct.",
     ];
     let mut notes: Vec<String> = kit.versions().into_iter().map(String::from).collect();
     notes.insert(0, format!("Exitless {}; {}", env!("CARGO_PKG_VERSION"), effort(request)));

@@ -69,6 +69,8 @@ pub struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     other_cpus_instructions_per_operation: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    outer_exits: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     vmruns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ledger_entries: Option<u64>,
@@ -150,6 +152,7 @@ fn measured(experiment: &'static str, cell: &Cell, bare: Option<&Figures>) -> Ro
         at_equal_interrupts: None,
         packets_per_operation: (f.packets > 0).then(|| f.packets as f64 / f.operations as f64),
         other_cpus_instructions_per_operation: host.then(|| f.others as f64 / f.operations as f64),
+        outer_exits: (cell.policy == Column::Nested).then_some(f.outer_exits),
         vmruns: host.then_some(f.vmruns),
         ledger_entries: host.then_some(f.entries),
         bytes: (f.bytes > 0).then_some(f.bytes),
@@ -193,6 +196,7 @@ fn modelled(experiment: &'static str, cell: &Cell, bare: Option<&Figures>) -> Ro
         at_equal_interrupts: None,
         packets_per_operation: None,
         other_cpus_instructions_per_operation: None,
+        outer_exits: None,
         vmruns: None,
         ledger_entries: None,
         bytes: None,

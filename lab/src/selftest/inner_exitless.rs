@@ -6,12 +6,12 @@
 
 use super::{
     alone,
-    case::{Case, Cores, Expected, Guest, MEMORY, NAMES, Outcome},
+    case::{Case, Cores, Expected, Guest, NAMES, Outcome},
     cases::{again, case, guest},
     judge,
     kernel::Kernel,
     names::named,
-    run as machines, smp, switch,
+    outer, run as machines, smp, switch,
     tally::Tally,
     virtio,
 };
@@ -19,18 +19,15 @@ use crate::summary::Summary;
 use anyhow::{Context as _, Result, bail};
 use exitless::{
     context::Context,
-    load::File,
     report::Report,
     session::Ended,
     stream::{Demux, Piece},
 };
 use ledger::{Counters, Reason};
-use plan::{GuestIommu, OnReset, Plan, Policy, Vm};
-use std::{fs, time::Duration};
+use plan::Policy;
+use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The inner hypervisor's, beside its guests'.
-const OWN_MEMORY: u64 = 192 << 20;
 /// Exits of a core of the inner hypervisor's that no exit of its guest's has: until it runs it, and
 /// for the first use of what its guest has open; in pages of memory, too.
 const BESIDES: u64 = 80;
@@ -114,29 +111,8 @@ pub fn run(cx: &Context, chosen: &[Case], kernel: &Kernel, tally: &Tally) -> Res
 fn hear(cx: &Context, case: &Case, kernel: &Kernel) -> Result<Heard> {
     let directory = tempfile::tempdir().context("no temporary directory can be made")?;
     let inner = machines::plan(case, kernel, directory.path())?;
-    let cores = inner.vms.iter().flat_map(|vm| &vm.cpus).chain(&inner.sidecores).max();
-    let image = plan::image::build(&inner)?;
-    let devices: Vec<_> = inner.vms.iter().flat_map(|vm| vm.devices.iter().copied()).collect();
-    let path = cx.hypervisor()?.to_owned();
-    let bytes = fs::read(&path).with_context(|| format!("{} can't be read", path.display()))?;
-    let outer = Vm {
-        name: "outer".into(),
-        cpus: (1..=cores.copied().unwrap_or(0) + 1).collect(),
-        weight: plan::DEFAULT_WEIGHT,
-        limit: plan::Limit::default(),
-        memory: OWN_MEMORY + MEMORY * inner.vms.len() as u64,
-        kernel: File { path, bytes },
-        initrd: Some(File { path: "its plan".into(), bytes: image }),
-        cmdline: String::new(),
-        iommu: if devices.is_empty() { GuestIommu::None } else { GuestIommu::VtD },
-        devices,
-        disks: vec![],
-        interfaces: vec![],
-        interrupts: Some(Policy::Direct),
-        reset: OnReset::Stop,
-        nested: true,
-    };
-    let (ended, outer, said) = alone::hear_plan(cx, &Plan::new(vec![outer]), Vec::new(), PATIENCE)?;
+    let outer = outer::plan(cx, &inner)?;
+    let (ended, outer, said) = alone::hear_plan(cx, &outer, Vec::new(), PATIENCE)?;
     Ok(Heard { outer, inner: heard_of(case, ended, &said) })
 }
 

@@ -30,6 +30,7 @@ mod moves;
 mod names;
 mod nesting;
 mod network;
+pub mod outer;
 mod parts;
 mod planted;
 mod prices;

@@ -42,6 +42,13 @@ pub fn table(results: &Results, workload: Workload) -> Table {
         let of = |c: &Cell| per(c.figures.exits.get(reason).copied().unwrap_or(0), &c.figures);
         table.part(format!("{}{timer}", reason_name(reason)), vm(&|c| two(of(c))));
     }
+    if results.of(workload).iter().any(|c| c.policy == Column::Nested) {
+        let outer = |c: &Cell| match c.policy {
+            Column::Nested => three(per(c.figures.outer_exits, &c.figures)),
+            _ => String::new(),
+        };
+        table.line(format!("of the hypervisor below, per {what}"), all(&outer));
+    }
     table.line("exits per timer tick", vm(&|c| two(c.figures.tick.exits.iter().sum())));
     table.line(
         format!("guest instructions per {what}"),

@@ -44,7 +44,7 @@ fn quote(policy: Column, workload: Workload) -> Option<f64> {
         Column::Bare => Some(1.0),
         Column::TRAP => Some(published.baseline),
         Column::ELI => Some(published.eli),
-        Column::ELI_DELIVERY | Column::DIRECT | Column::POSTED => None,
+        Column::ELI_DELIVERY | Column::DIRECT | Column::POSTED | Column::Nested => None,
     }
 }
 

@@ -34,7 +34,7 @@ const fn column(policy: Column) -> Option<usize> {
         Column::ELI_DELIVERY => Some(1),
         Column::ELI => Some(2),
         Column::Bare => Some(3),
-        Column::DIRECT | Column::POSTED => None,
+        Column::DIRECT | Column::POSTED | Column::Nested => None,
     }
 }
 

@@ -48,7 +48,7 @@ const fn published(policy: Column) -> Option<f64> {
         Column::Bare => Some(0.0),
         Column::TRAP => Some(paper::LATENCY_BASELINE),
         Column::ELI => Some(paper::LATENCY_ELI),
-        Column::ELI_DELIVERY | Column::DIRECT | Column::POSTED => None,
+        Column::ELI_DELIVERY | Column::DIRECT | Column::POSTED | Column::Nested => None,
     }
 }
 

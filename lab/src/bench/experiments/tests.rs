@@ -48,6 +48,7 @@ fn cell(policy: Column, workload: Workload, exits: u64, host: u64) -> Cell {
             host: if vm { host * operations + 25 * per_tick * ticks } else { 0 },
             others: if vm { 1_500 * operations } else { 0 },
             vmruns: if vm { entries } else { 0 },
+            outer_vmruns: if policy == Column::Nested { operations / 100 } else { 0 },
         }
     };
     let windows = [

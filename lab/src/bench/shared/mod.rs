@@ -57,9 +57,10 @@ pub struct Args {
 
 /// Runs the experiment.
 pub fn run(args: &Args, cx: &Context) -> Result<()> {
-    if args.policy.contains(&Column::DIRECT) {
+    if let Some(owner) = args.policy.iter().find(|p| [Column::DIRECT, Column::Nested].contains(p)) {
         bail!(
-            "direct gives a guest its core's interrupt controller and needs a core of its own; bench shared can measure bare, trap, eli-delivery and eli"
+            "{} gives a guest its core's interrupt controller and needs a core of its own; bench shared can measure bare, trap, eli-delivery and eli",
+            owner.label()
         );
     }
     let files = args.files.claim(output::NAME)?;
