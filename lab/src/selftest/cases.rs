@@ -323,7 +323,8 @@ pub fn nvme(index: u8) -> DeviceName {
     DeviceName::Named { class: Class::Nvme, index }
 }
 
-fn edu(index: u8) -> DeviceName {
+/// A device that is QEMU's own, for learners.
+pub fn edu(index: u8) -> DeviceName {
     DeviceName::Named { class: Class::Edu, index }
 }
 

@@ -7,7 +7,7 @@
 use super::{
     alone,
     case::{Case, Cores, Expected, Guest, NAMES, Outcome},
-    cases::{again, case, guest},
+    cases::{again, case, edu, guest, nvme, second},
     judge,
     kernel::Kernel,
     names::named,
@@ -47,6 +47,9 @@ const INTERRUPTS: [Reason; 6] = [
     Reason::OtherEoi,
 ];
 
+/// By what it sets its devices up, and has them reset: as often as its guests do.
+const SET_UP: [Reason; 3] = [Reason::PciConfig, Reason::MsixTable, Reason::GuestIommu];
+
 /// What was heard of the outer hypervisor's guest, and of the inner one's.
 struct Heard {
     outer: Report,
@@ -68,6 +71,8 @@ pub fn all() -> Vec<Case> {
     let shared = |policy| ["timer", "self-ipi"].map(|test| beside(plain(test, policy))).into();
     let sending = |test| Guest { devices: Vec::new(), ..smp::several(test, Policy::Eli) };
     let restart = Guest { devices: Vec::new(), ..again("restart", Policy::Direct) };
+    let both = vec![edu(0), nvme(0)];
+    let reset = Guest { devices: both, ..again("restart-devices", Policy::Direct) };
     let end = Expected::Fault("triple fault");
     vec![
         of("", vec![ticks]),
@@ -84,6 +89,9 @@ pub fn all() -> Vec<Case> {
         of("-ends", vec![Guest { end, ..direct("triple-fault") }, direct("hello")]),
         of("-nested", vec![Guest { nested: true, ..direct("svm-exits") }]),
         of("-device", vec![guest("delivery", Policy::Direct)]),
+        of("-device-eli", vec![guest("delivery", Policy::Eli)]),
+        of("-device-trap", vec![guest("delivery", Policy::Trap)]),
+        of("-devices", vec![reset, second(guest("dma-confine", Policy::Direct))]),
     ]
 }
 
@@ -175,6 +183,8 @@ struct Counted {
     /// For what it sends other cores, by which its own core 0 is woken.
     sent: u64,
     interrupts: u64,
+    /// For its devices' set-up.
+    set_up: u64,
     /// All others.
     besides: u64,
     /// Starts of a core.
@@ -199,11 +209,13 @@ impl Counted {
             let interrupts = INTERRUPTS.map(|reason| counters.of(reason)).iter().sum::<u64>();
             let [told, instructions, sent] =
                 [Reason::NestedReflected, Reason::Nesting, Reason::Ipi].map(|r| counters.of(r));
+            let set_up = SET_UP.map(|reason| counters.of(reason)).iter().sum::<u64>();
+            counted.set_up += set_up;
             counted.told += told;
             counted.instructions += instructions;
             counted.sent += sent;
             counted.interrupts += interrupts;
-            counted.besides += counters.total() - told - instructions - sent - interrupts;
+            counted.besides += counters.total() - told - instructions - sent - interrupts - set_up;
             counted.starts += again;
             counted.all.add(counters);
             executed += counters.of(Reason::Cpuid);
@@ -232,11 +244,11 @@ impl Counted {
     }
 
     fn told(&self) -> String {
-        let &Counted { inner, told, instructions, interrupts, besides, sent, .. } = self;
+        let &Counted { inner, told, instructions, interrupts, set_up, besides, sent, .. } = self;
         let each = (told + instructions) as f64 / inner.max(1) as f64;
         format!(
             "{inner} exits of its guests, {each:.2} of ours each; {interrupts} for interrupts, \
-             {sent} for what it sends, {besides} besides"
+             {sent} for what it sends, {set_up} for its devices' set-up, {besides} besides"
         )
     }
 }
