@@ -186,6 +186,11 @@ const PCI: &[Attack] = &[
         &[shown(PciConfig, 1000)],
     ),
     attack("noise", "every register of every function, with noise", &[shown(PciConfig, 6000)]),
+    attack(
+        "memory",
+        "configuration space in memory by every width, unaligned, with noise",
+        &[shown(PciConfig, 2000)],
+    ),
     attack("bars", "BARs over memory, APICs, the IOMMU", &[shown(PciConfig, 20)]),
     attack(
         "overlaid",

@@ -13,6 +13,8 @@ const IOAPIC: u32 = 0xFEC0_0000;
 const LOCAL_APIC: u32 = 0xFEE0_0000;
 const LEDGER: u32 = 0xFED0_0000;
 const IOMMU: u32 = 0xFED9_0000;
+/// Configuration space in memory, as the MCFG of these guests has it.
+const WINDOW: u64 = 0xE000_0000;
 /// Inside the window that guests have for BARs.
 const INSIDE: u32 = 0xD000_0000;
 
@@ -57,18 +59,50 @@ pub fn mechanism(_: &str, _: &Boot) {
 pub fn noise(_: &str, _: &Boot) {
     let mut random = Random::new(SEED);
     for function in Function::all().filter(|f| f.present()) {
-        let saved: [u32; 64] = core::array::from_fn(|i| function.read(i as u8 * 4));
+        let saved = registers(function);
         for _ in 0..3000 {
             let (register, value) = (random.number() as u8, random.number());
             let value = if value >> 63 == 1 { value as u32 } else { 1 << (value % 32) };
             function.write(register, value);
             function.read(register);
         }
-        function.write(pci::COMMAND, 0);
-        for i in (4..64).rev() {
-            function.write(i as u8 * 4, saved[i]);
+        restore(function, &saved);
+    }
+}
+
+fn registers(function: Function) -> [u32; 64] {
+    core::array::from_fn(|i| function.read(i as u8 * 4))
+}
+
+fn restore(function: Function, saved: &[u32; 64]) {
+    function.write(pci::COMMAND, 0);
+    for i in (4..64).rev() {
+        function.write(i as u8 * 4, saved[i]);
+    }
+    function.write(pci::COMMAND, saved[1]);
+}
+
+/// Configuration space in memory, its window and a little beyond, by every width, aligned or not,
+/// with noise; half of it in the registers of functions that answer.
+pub fn memory(_: &str, _: &Boot) {
+    let mut random = Random::new(SEED);
+    for function in Function::all().filter(|f| f.present()) {
+        let saved = registers(function);
+        let own = u64::from(function.device) << 15 | u64::from(function.function) << 12;
+        for _ in 0..1500 {
+            let (place, value) = (random.number(), random.number());
+            let register = place >> 32 & if place >> 2 & 3 == 0 { 0xFFF } else { 0xFF };
+            let at = WINDOW + if place & 1 == 0 { place >> 16 & 0x10_000F } else { own | register };
+            let aligned = if place >> 1 & 1 == 0 { 0 } else { 7 };
+            match place >> 4 & 7 {
+                0 => cpu::mmio_write8(at, value as u8),
+                1 => cpu::mmio_write16(at & !(aligned & 1), value as u16),
+                2 | 3 => cpu::mmio_write(at & !(aligned & 3), value as u32),
+                4 => cpu::mmio_write64(at & !aligned, value),
+                _ => _ = cpu::try_load(at & !(aligned & 3)),
+            }
         }
-        function.write(pci::COMMAND, saved[1]);
+        restore(function, &saved);
     }
 }
 

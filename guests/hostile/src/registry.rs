@@ -59,6 +59,7 @@ pub const ALL: &[((&str, &str), Doing)] = &[
     (("pci", "absent"), config::absent),
     (("pci", "mechanism"), config::mechanism),
     (("pci", "noise"), config::noise),
+    (("pci", "memory"), config::memory),
     (("pci", "bars"), config::bars),
     (("pci", "overlaid"), config::overlaid),
     (("pci", "under-way"), config::under_way),

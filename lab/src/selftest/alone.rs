@@ -10,6 +10,7 @@ use exitless::{
     context::Context,
     load::{self, File},
     machine::{Disk, Machine},
+    qemu::Iommu,
     report::Report,
     session::{self, Ended, Framing, Seen, Setup},
     stream::Piece,
@@ -27,7 +28,7 @@ pub fn hear(
     patience: Duration,
 ) -> Result<(Report, String)> {
     let plan = load::files(Plan::new(vec![vm]), Path::new(""))?;
-    let (ended, report, console) = hear_plan(cx, &plan, disks, patience)?;
+    let (ended, report, console) = hear_plan(cx, &plan, Iommu::default(), disks, patience)?;
     let console = String::from_utf8_lossy(&console).into_owned();
     if let Some(failure) = report.failure(&ended) {
         bail!("{failure}; the console's end: {}", tail(&console));
@@ -39,16 +40,18 @@ pub fn hear(
     Ok((report, console))
 }
 
-/// The same of the only VM of a plan, with its console as it came, however it ends.
+/// The same of the only VM of a plan, on a machine with this IOMMU, with its console as it came, however it ends.
 pub fn hear_plan(
     cx: &Context,
     plan: &Plan<File>,
+    iommu: Iommu,
     disks: Vec<Disk>,
     patience: Duration,
 ) -> Result<(Ended, Report, Vec<u8>)> {
     let mut report = Report::new(plan.vms.iter().map(|vm| vm.name.as_str()));
     let image = BootImage::new(plan)?;
-    let machine = Machine::exitless(cx.hypervisor()?, &image.path(), plan, disks)?;
+    let mut machine = Machine::exitless(cx.hypervisor()?, &image.path(), plan, disks)?;
+    machine.iommu = Some(iommu);
     let command = machine.command(cx)?;
     let setup = Setup { command, framing: Framing::Frames, timeout: Some(patience), typed: None };
     let mut console = Vec::new();

@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 const NONE: RangeInclusive<u64> = 0..=0;
 
 /// Tests of the kernel that end well, and whether the quick test has them.
-pub const TESTS: [(&str, bool); 52] = [
+pub const TESTS: [(&str, bool); 53] = [
     ("hello", true),
     ("exceptions", false),
     ("true-np", true),
@@ -51,6 +51,7 @@ pub const TESTS: [(&str, bool); 52] = [
     ("bad-port", false),
     ("open-port", false),
     ("bad-config", false),
+    ("config-memory", true),
     ("bad-efer", false),
     ("bad-xcr", false),
     ("bad-cr3", false),

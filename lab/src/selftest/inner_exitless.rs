@@ -6,12 +6,12 @@
 
 use super::{
     alone,
-    case::{Case, Cores, Expected, Guest, NAMES, Outcome},
+    case::{Case, Cores, Expected, Guest, NAMES, Outcome, Special},
     cases::{again, case, edu, guest, nvme, second},
-    judge,
-    kernel::Kernel,
+    hostile, judge,
+    kernel::{Kernel, Variant},
     names::named,
-    outer, run as machines, smp, switch,
+    outer, parts, run as machines, smp, switch,
     tally::Tally,
     virtio,
 };
@@ -19,15 +19,18 @@ use crate::summary::Summary;
 use anyhow::{Context as _, Result, bail};
 use exitless::{
     context::Context,
+    machine::Disk,
+    qemu::Iommu,
     report::Report,
     session::Ended,
     stream::{Demux, Piece},
 };
 use ledger::{Counters, Reason};
 use plan::Policy;
-use std::time::Duration;
+use std::{fs, time::Duration};
 
 const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE_WITH_ATTACKER: Duration = Duration::from_secs(240);
 /// Exits of a core of the inner hypervisor's that no exit of its guest's has: until it runs it, and
 /// for the first use of what its guest has open; in pages of memory, too.
 const BESIDES: u64 = 80;
@@ -71,8 +74,10 @@ pub fn all() -> Vec<Case> {
     let shared = |policy| ["timer", "self-ipi"].map(|test| beside(plain(test, policy))).into();
     let sending = |test| Guest { devices: Vec::new(), ..smp::several(test, Policy::Eli) };
     let restart = Guest { devices: Vec::new(), ..again("restart", Policy::Direct) };
-    let both = vec![edu(0), nvme(0)];
-    let reset = Guest { devices: both, ..again("restart-devices", Policy::Direct) };
+    let part = parts::on_part(virtio::with_disk(guest("virtio-load", Policy::Direct)), 0);
+    let reset =
+        || Guest { devices: vec![edu(0), nvme(0)], ..again("restart-devices", Policy::Direct) };
+    let devices = || vec![reset(), second(guest("dma-confine", Policy::Direct))];
     let end = Expected::Fault("triple fault");
     vec![
         of("", vec![ticks]),
@@ -91,7 +96,10 @@ pub fn all() -> Vec<Case> {
         of("-device", vec![guest("delivery", Policy::Direct)]),
         of("-device-eli", vec![guest("delivery", Policy::Eli)]),
         of("-device-trap", vec![guest("delivery", Policy::Trap)]),
-        of("-devices", vec![reset, second(guest("dma-confine", Policy::Direct))]),
+        Case { sidecores: 1, machine: Special::Parts, ..of("-part", vec![part]) },
+        of("-hostile", vec![hostile::unordered("pci,msix,dma", Policy::Direct)]),
+        of("-devices", devices()),
+        Case { iommu: Iommu::AmdVi, ..of("-devices-amd", devices()) },
     ]
 }
 
@@ -120,8 +128,19 @@ fn hear(cx: &Context, case: &Case, kernel: &Kernel) -> Result<Heard> {
     let directory = tempfile::tempdir().context("no temporary directory can be made")?;
     let inner = machines::plan(case, kernel, directory.path())?;
     let outer = outer::plan(cx, &inner)?;
-    let (ended, outer, said) = alone::hear_plan(cx, &outer, Vec::new(), PATIENCE)?;
-    Ok(Heard { outer, inner: heard_of(case, ended, &said) })
+    let attacked = case.has(Variant::Hostile);
+    let patience = if attacked { PATIENCE_WITH_ATTACKER } else { PATIENCE };
+    let (mut disks, mut content) = (Vec::new(), Vec::new());
+    let disk = directory.path().join("disk");
+    if case.machine == Special::Parts {
+        fs::File::create(&disk)?.set_len(parts::BYTES)?;
+        disks.push(Disk::File(disk.clone()));
+    }
+    let (ended, outer, said) = alone::hear_plan(cx, &outer, case.iommu, disks, patience)?;
+    if case.machine == Special::Parts {
+        content = fs::read(disk)?;
+    }
+    Ok(Heard { outer, inner: Outcome { disk: content, ..heard_of(case, ended, &said) } })
 }
 
 /// What the inner hypervisor said, which ended so.
@@ -166,9 +185,12 @@ fn judge(case: &Case, heard: &Heard) -> Result<String> {
     if wrong.is_empty() { Ok(counted.told()) } else { bail!("{}", wrong.join("\n      ")) }
 }
 
-/// Who has the core when, or whom what is sent finds running, decides how many exits there are.
+/// Who has the core when, or whom what is sent finds running, decides how many exits there are; or
+/// an attacker does.
 fn takes_turns(guest: &Guest) -> bool {
-    guest.cores == Cores::First || guest.cpus > 1 && guest.policy != Some(Policy::Direct)
+    guest.variant == Variant::Hostile
+        || guest.cores == Cores::First
+        || guest.cpus > 1 && guest.policy != Some(Policy::Direct)
 }
 
 /// Exits of the outer hypervisor's, on the cores on which the inner one runs its guests.

@@ -206,7 +206,7 @@ pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
     let tally = Tally::new(chosen.names().len());
     let Chosen { cases, kernels, hypervisors, exitless, stock, vfio, bochs, vmx } = chosen;
     let (only, total) = (choice.only, all().len());
-    let has = |variant| cases.iter().chain(&vmx).any(|c| c.has(variant));
+    let has = |variant| cases.iter().chain(&exitless).chain(&vmx).any(|c| c.has(variant));
     let kernel = kernel::build(cx, has)?;
     // Built before the first case, so that no case's time has it.
     if cases.iter().any(|c| !c.is_bare()) || !exitless.is_empty() {

@@ -15,7 +15,7 @@ const OWN_MEMORY: u64 = 192 << 20;
 /// The outer one's plan.
 pub fn plan(cx: &Context, inner: &Plan<File>) -> Result<Plan<File>> {
     let cores = inner.vms.iter().flat_map(|vm| &vm.cpus).chain(&inner.sidecores).max();
-    let devices: Vec<_> = inner.vms.iter().flat_map(|vm| vm.devices.iter().copied()).collect();
+    let devices: Vec<_> = inner.devices().map(|(_, device)| device).collect();
     let image = plan::image::build(inner)?;
     let path = cx.hypervisor()?.to_owned();
     let bytes = fs::read(&path).with_context(|| format!("{} can't be read", path.display()))?;

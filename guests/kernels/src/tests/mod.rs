@@ -3,6 +3,7 @@
 mod apic_modes;
 mod apic_modes_smp;
 mod apic_noise;
+mod config_memory;
 mod costs;
 mod deaf;
 mod debugged;
@@ -116,6 +117,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("bad-port", registers::bad_port),
     ("open-port", registers::open_port),
     ("bad-config", registers::bad_config),
+    ("config-memory", config_memory::config_memory),
     ("bad-efer", hostile::bad_efer),
     ("bad-cr4", hostile::bad_cr4),
     ("bad-cr3", hostile::bad_cr3),

@@ -25,7 +25,7 @@ pub use mixed::{Mixed, Tally};
 pub use networks::reported;
 
 use super::case::{Case, Cores, Expected, Guest, Special};
-use super::cases::{case, guest};
+use super::cases::{case, edu, guest, nvme};
 use super::kernel::Variant;
 use attacks::Ends;
 use plan::{Class, DeviceName, Policy, Protection};
@@ -154,6 +154,13 @@ fn attacker(subjects: &'static str, policy: Policy, cores: Cores, index: u8) -> 
         counts: Vec::new(),
         ..guest("hello", policy)
     }
+}
+
+/// The same with the first devices and nobody else there: it goes on from the first moment.
+pub fn unordered(subjects: &'static str, policy: Policy) -> Guest {
+    let attacker = attacker(subjects, policy, Cores::Next, 0);
+    let devices = vec![edu(0), nvme(0)];
+    Guest { devices, options: "order=none", ..attacker }
 }
 
 /// The attacker with nothing to attack: it waits for an order that doesn't come, and looks for it
