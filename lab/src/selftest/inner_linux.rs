@@ -133,7 +133,7 @@ fn made(cx: &Context, file: &str) -> PathBuf {
 }
 
 /// The hypervisor, without a device.
-fn vm(cx: &Context) -> Vm<String> {
+pub fn vm(cx: &Context) -> Vm<String> {
     let path = |file: &str| made(cx, file).display().to_string();
     Vm {
         name: "hypervisor".into(),

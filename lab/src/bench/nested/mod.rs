@@ -3,6 +3,7 @@
 
 mod boot;
 mod demo;
+mod kvm_exits;
 mod levels;
 pub mod loads;
 mod output;
@@ -12,12 +13,15 @@ pub use demo::{DemoArgs, demo};
 use super::{progress::Step, ready::Files, show::text};
 use anyhow::Result;
 use exitless::context::Context;
+use kvm_exits::KvmCost;
 use levels::{Below, Column};
+use serde::Serialize;
 
 /// What `bench nested` takes.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// Another hypervisor below the same kernel, on the same machine, as a column beside ours
+    /// Another hypervisor: below the same kernel, on the same machine, as a column beside ours; and
+    /// above us, with a guest of its own
     #[arg(long, value_enum)]
     peer: Option<Peer>,
     #[command(flatten)]
@@ -28,6 +32,15 @@ pub struct Args {
 enum Peer {
     /// Debian's kernel with KVM, and Debian's QEMU
     Kvm,
+}
+
+/// What `--json` has.
+#[derive(Serialize)]
+struct Rows {
+    /// The small kernel as L1.
+    small_kernel: Vec<Column>,
+    /// KVM as L1, by what is below it.
+    kvm: Vec<Vec<KvmCost>>,
 }
 
 const ABOUT: &str = "\
@@ -51,7 +64,16 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
         step.end(if measured.is_ok() { "counted" } else { "failed" });
         columns.push(measured?);
     }
-    println!("\n{}", text::blocks(&output::blocks(&columns)));
+    let mut above = Vec::new();
+    let kvm = args.peer.map_or([].as_slice(), |Peer::Kvm| &[Below::Nothing, Below::Exitless]);
+    for below in kvm {
+        let step = Step::begin(format!("below KVM and its guest: {}", below.label()));
+        let measured = kvm_exits::measure(cx, *below);
+        step.end(if measured.is_ok() { "counted" } else { "failed" });
+        above.push(measured?);
+    }
+    println!("\n{}", text::blocks(&output::blocks(&columns, &above)));
     println!("{}", text::wrap(output::LEGEND));
-    files.write(&columns, &output::page(&columns, ABOUT))
+    let page = output::page(&columns, &above, ABOUT);
+    files.write(&Rows { small_kernel: columns, kvm: above }, &page)
 }

@@ -1,5 +1,6 @@
 //! What `bench nested` shows: a table with what is below side by side, a plot, a page.
 
+use super::kvm_exits::{self, KvmCost};
 use super::levels::{Below, Column, Cost, Level};
 use crate::bench::{
     figures::Spread,
@@ -22,13 +23,18 @@ KVM doesn't. Quoted, from Turtles' slides (micro: synthetic worst case CPUID loo
 two levels, and 6 times with their optimisations, by time, on VMX.";
 
 /// What the terminal and the page show.
-pub fn blocks(columns: &[Column]) -> Vec<Block> {
-    vec![Block::Plots(vec![plot(columns)]), Block::Table(table(columns))]
+pub fn blocks(columns: &[Column], above: &[Vec<KvmCost>]) -> Vec<Block> {
+    let mut blocks = vec![Block::Plots(vec![plot(columns)]), Block::Table(table(columns))];
+    if !above.is_empty() {
+        blocks.push(Block::Table(kvm_exits::table(above)));
+    }
+    blocks
 }
 
 /// The page.
-pub fn page(columns: &[Column], about: &str) -> String {
-    let section = Section { name: "nested".into(), title: TITLE.into(), blocks: blocks(columns) };
+pub fn page(columns: &[Column], above: &[Vec<KvmCost>], about: &str) -> String {
+    let blocks = blocks(columns, above);
+    let section = Section { name: "nested".into(), title: TITLE.into(), blocks };
     html::page(&Page {
         title: "Guests of a guest".into(),
         intro: vec![about.into()],
@@ -114,7 +120,7 @@ mod tests {
             column(Below::Exitless, 246.0, 861.0),
             column(Below::Kvm, 2_800.0, 14_000.0),
         ];
-        let shown = text::blocks(&blocks(&columns));
+        let shown = text::blocks(&blocks(&columns, &[]));
         let row = |label: &str| -> Vec<String> {
             let mut lines = shown.lines().filter(|line| line.trim().starts_with(label));
             let line = lines.next_back().unwrap_or_default();
@@ -123,6 +129,6 @@ mod tests {
         assert!(shown.contains("level two / level one"), "{shown}");
         assert_eq!(row("instructions")[1..], ["44", "861", "14,000"], "{shown}");
         assert!(shown.contains("3.50") && shown.contains("5.00"), "{shown}");
-        assert!(page(&columns, "about").contains("Turtles' slides"));
+        assert!(page(&columns, &[], "about").contains("Turtles' slides"));
     }
 }

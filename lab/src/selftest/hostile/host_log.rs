@@ -49,7 +49,7 @@ pub fn named(line: &str, guest: &Guest, blocked: Blocked) -> bool {
 }
 
 /// Where the emulated machine has a device, as the host writes it.
-fn place(device: &DeviceName) -> Option<String> {
+pub fn place(device: &DeviceName) -> Option<String> {
     let slot = match device {
         DeviceName::Named { class: Class::Nvme, index } => 0x04 + index,
         DeviceName::Named { class: Class::Edu, index } => 0x10 + index,

@@ -20,6 +20,7 @@ mod victim_judge;
 pub use bochs::on_bochs;
 pub use conductor::Conductor;
 pub use disks::served;
+pub use host_log::place;
 pub use judge::{alone, complaints, told};
 pub use mixed::{Mixed, Tally};
 pub use networks::reported;
