@@ -112,7 +112,14 @@ pub fn boot(cx: &Context, given: Option<Given>) -> Result<Heard> {
             }
             Device::Function => "nic0.vf0".parse()?,
         }];
-        vm.iommu = GuestIommu::Virtio;
+        // Either kind of IOMMU that a guest may have: the one remaps no interrupts, the other does.
+        vm.iommu = match device {
+            Device::Nvme => GuestIommu::Virtio,
+            Device::Function => GuestIommu::VtD,
+        };
+        if vm.iommu == GuestIommu::VtD {
+            vm.cmdline += " intel_iommu=on";
+        }
         vm.cmdline += &format!(" exitless.uses={times} exitless.idle={}", idle.label());
     }
     hear(cx, vm, disks, PATIENCE)
