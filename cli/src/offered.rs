@@ -9,7 +9,7 @@
 
 use crate::{machine, recording, report::Report, table::Table};
 use anyhow::Result;
-use plan::{DeviceName, Escaped, Owner, Plan, Size, WithoutRemapping};
+use plan::{DeviceName, Escaped, Owner, Plan, Policy, Size, WithoutRemapping};
 use proto::offer::{Address, Function, Offer};
 use std::path::Path;
 
@@ -101,6 +101,14 @@ impl Offered {
                 Offer::NoDevices(why) => wrong.extend(plan.any_device().map(|(owner, device)| {
                     format!("{owner} is to have {device}, but {}", Escaped(why))
                 })),
+                Offer::NoNesting(why) => {
+                    let nested = plan.vms.iter().filter(|vm| vm.nested);
+                    wrong.extend(nested.map(|vm| format!("VM {:?}: {}", vm.name, Escaped(why))));
+                }
+                Offer::NoPosting(why) => {
+                    let posted = plan.vms.iter().filter(|vm| vm.interrupts == Some(Policy::Posted));
+                    wrong.extend(posted.map(|vm| format!("VM {:?}: {}", vm.name, Escaped(why))));
+                }
                 Offer::Missing(_) => wrong.push(format!("{}", Escaped(&offer.to_string()))),
                 Offer::Cores { ready, .. } => cores(plan, ready, offer, &mut wrong),
                 _ => {}

@@ -60,6 +60,24 @@ fn each_thing_that_a_machine_lacks_is_a_sentence() {
 }
 
 #[test]
+fn what_the_processor_lacks_is_told_of_the_vms_that_ask_for_it() {
+    let without = [
+        Offer::NoNesting("guests of a guest aren't there".into()),
+        Offer::NoPosting("\"posted\" needs more".into()),
+    ];
+    let offered = offered(&[without.into(), whole()].concat());
+    let plan = || {
+        let nested = Vm { nested: true, ..vm("a", 1, &[]) };
+        let posted = Vm { interrupts: Some(plan::Policy::Posted), ..vm("b", 2, &[]) };
+        vec![nested, posted]
+    };
+    let said = ["VM \"a\": guests of a guest aren't there", "VM \"b\": \"posted\" needs more"];
+    assert_eq!(offered.lacks(&Plan::new(plan()), 0), said);
+    assert_eq!(super::tests::offered(&whole()).lacks(&Plan::new(plan()), 0), [""; 0]);
+    assert_eq!(offered.lacks(&Plan::new(vec![vm("a", 1, &[])]), 0), [""; 0]);
+}
+
+#[test]
 fn a_device_without_a_reset_is_warned_of() {
     let mut offers = whole();
     for offer in &mut offers {

@@ -128,6 +128,8 @@ fn is_part(line: &str) -> bool {
         "IOMMU: ",
         "no VM can run here: ",
         "no VM can have a device here: ",
+        "no VM can run guests of its own here: ",
+        "no VM can have interrupts posted here: ",
     ];
     if words.iter().any(|word| line.starts_with(word)) || line == Offer::Complete.to_string() {
         return true;
@@ -294,6 +296,9 @@ pub(crate) mod tests {
             Offer::Function(elsewhere),
             Offer::Missing("x".into()),
             Offer::Erratum("x".into()),
+            Offer::NoDevices("x".into()),
+            Offer::NoNesting("x".into()),
+            Offer::NoPosting("x".into()),
             Offer::Complete,
         ] {
             assert!(is_part(&part.to_string()), "{part}");

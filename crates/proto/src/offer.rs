@@ -44,6 +44,10 @@ pub enum Offer {
     Complete,
     /// What is known to be wrong with the processor: a sentence about it.
     Erratum(String),
+    /// Why no VM can run guests of its own here: a part of a sentence.
+    NoNesting(String),
+    /// Why no VM can have the policy `posted` here: a part of a sentence.
+    NoPosting(String),
 }
 
 /// A PCI function.
@@ -105,6 +109,8 @@ impl fmt::Display for Offer {
             Offer::Function(function) => function.fmt(f),
             Offer::Missing(why) => write!(f, "no VM can run here: {why}"),
             Offer::NoDevices(why) => write!(f, "no VM can have a device here: {why}"),
+            Offer::NoNesting(why) => write!(f, "no VM can run guests of its own here: {why}"),
+            Offer::NoPosting(why) => write!(f, "no VM can have interrupts posted here: {why}"),
             Offer::Erratum(what) => write!(f, "of the processor: {what}"),
             Offer::Complete => f.write_str(
                 "no plan was loaded, so this is all; `exitless image vm.toml` packs one",

@@ -11,7 +11,7 @@ use crate::{console, iommu, panic};
 use acpi::Machine;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use plan::{AtEnd, Plan, WithoutRemapping};
+use plan::{AtEnd, Plan, Policy, WithoutRemapping};
 use proto::Record;
 use proto::offer::Offer;
 
@@ -26,7 +26,13 @@ pub fn tell(machine: &Machine) -> ! {
         invariant_tsc: apm.is_some_and(|apm| apm.has_invariant_tsc()),
     });
     match cpu::choose() {
-        Ok(()) => cpu::errata().for_each(|what| offer(Offer::Erratum(what.into()))),
+        Ok(()) => {
+            cpu::errata().for_each(|what| offer(Offer::Erratum(what.into())));
+            let (nested, posted) =
+                (cpu::lacks(true, Policy::Direct), cpu::lacks(false, Policy::Posted));
+            nested.into_iter().for_each(|why| offer(Offer::NoNesting(why)));
+            posted.into_iter().for_each(|why| offer(Offer::NoPosting(why)));
+        }
         Err(why) => missing(&why),
     }
     let cores = |of: fn(&cpu::PerCpu) -> bool| {

@@ -71,6 +71,7 @@ const KINDS: [Kind; 3] = [
         says: &[
             "booted by multiboot2",
             "2 CPUs at",
+            "no VM can run guests of its own here",
             "no VM can have a device here",
             "no plan was loaded",
         ],
