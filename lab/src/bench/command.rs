@@ -58,6 +58,9 @@ enum What {
     Nested(nested::Args),
     /// A guest of a guest: what a compiler and computing take at one level and at two
     Loads(nested::loads::Args),
+    /// A guest of a guest: netperf by emulated, paravirtual and assigned network cards at one level
+    /// and at two
+    Networks(nested::networks::Args),
     /// The daemon beside other servers of vhost-user disks: natively, and below a guest of stock
     /// QEMU
     Io(io::Args),
@@ -170,6 +173,7 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
         What::Viommu(args) => viommu::run(args, cx),
         What::Nested(args) => nested::run(args, cx),
         What::Loads(args) => nested::loads::run(args, cx),
+        What::Networks(args) => nested::networks::run(args, cx),
         What::Io(args) => io::run(args, cx),
     }
 }

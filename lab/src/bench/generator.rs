@@ -57,9 +57,7 @@ pub fn command(workload: Workload, host: &Path, port: u16) -> Result<Command> {
     let bin = host.join("bin");
     let (program, arguments): (_, Vec<String>) = match workload {
         Workload::Fio { .. } => bail!("{} has no peer", workload.short()),
-        Workload::Stream { .. } | Workload::Exchange => {
-            ("netserver", ["-D", "-4", "-L", "127.0.0.1", "-p"].map(String::from).into())
-        }
+        Workload::Stream { .. } | Workload::Exchange => return Ok(netserver(host, port)),
         Workload::Apache => {
             // Longer than any run, whatever becomes of a connection: this process ends it.
             // ab has memory for each request from the beginning.
@@ -72,14 +70,27 @@ pub fn command(workload: Workload, host: &Path, port: u16) -> Result<Command> {
             ("memcaslap", words.into_iter().chain([settings]).collect())
         }
     };
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "--"]).arg(bin.join(program)).args(arguments);
+    let mut command = dying(&bin.join(program));
+    command.args(arguments);
     match workload {
         Workload::Apache => command.arg(format!("http://{at}/")),
-        Workload::Memcached => command.args(["-s", &at]),
-        _ => command.arg(port.to_string()),
+        _ => command.args(["-s", &at]),
     };
     Ok(command)
+}
+
+/// What netperf asks.
+pub fn netserver(host: &Path, port: u16) -> Command {
+    let mut command = dying(&host.join("bin/netserver"));
+    command.args(["-D", "-4", "-L", "127.0.0.1", "-p", &port.to_string()]);
+    command
+}
+
+/// A program that ends with this process.
+fn dying(program: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command
 }
 
 /// A running load generator, with the group of processes it is the first of.

@@ -31,6 +31,8 @@ pub struct Guest {
     pub initrd: PathBuf,
     /// Where the programs for this side are: the load generators.
     pub host: PathBuf,
+    /// An archive with netperf for other guests, where it has that.
+    pub netperf: PathBuf,
     /// What it is made of.
     pub versions: String,
 }
@@ -43,7 +45,8 @@ impl Guest {
         let versions = fs::read_to_string(out.join("versions")).unwrap_or_default();
         let versions = versions.lines().collect::<Vec<_>>().join(", ");
         let (kernel, initrd) = (out.join("vmlinuz"), out.join("initrd.img"));
-        Ok(Guest { kernel, initrd, host: out.join("host"), versions })
+        let (host, netperf) = (out.join("host"), out.join("netperf.img"));
+        Ok(Guest { kernel, initrd, host, netperf, versions })
     }
 }
 

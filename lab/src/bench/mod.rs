@@ -7,7 +7,7 @@ mod command;
 mod emulated;
 mod experiments;
 mod figures;
-mod generator;
+pub mod generator;
 mod guest;
 mod io;
 mod iommus;

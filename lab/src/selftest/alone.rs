@@ -1,4 +1,4 @@
-//! A VM that is the only one, heard to its end.
+//! A VM that is the only one of a plan, heard to its end.
 //!
 //! Guarantees: what `hear` gives is of a run in which nothing failed, and at whose end the VM
 //! powered itself off.
@@ -15,7 +15,7 @@ use exitless::{
     session::{self, Ended, Framing, Seen, Setup},
     stream::Piece,
 };
-use plan::{Plan, Vm};
+use plan::Plan;
 use proto::End;
 use std::{ops::ControlFlow, path::Path, time::Duration};
 
@@ -23,11 +23,11 @@ use std::{ops::ControlFlow, path::Path, time::Duration};
 /// console said.
 pub fn hear(
     cx: &Context,
-    vm: Vm<String>,
+    plan: Plan<String>,
     disks: Vec<Disk>,
     patience: Duration,
 ) -> Result<(Report, String)> {
-    let plan = load::files(Plan::new(vec![vm]), Path::new(""))?;
+    let plan = load::files(plan, Path::new(""))?;
     let (ended, report, console) = hear_plan(cx, &plan, Iommu::default(), disks, patience)?;
     let console = String::from_utf8_lossy(&console).into_owned();
     if let Some(failure) = report.failure(&ended) {
@@ -40,7 +40,8 @@ pub fn hear(
     Ok((report, console))
 }
 
-/// The same of the only VM of a plan, on a machine with this IOMMU, with its console as it came, however it ends.
+/// The same of the only VM of a plan, on a machine with this IOMMU, with its console as it came,
+/// however it ends.
 pub fn hear_plan(
     cx: &Context,
     plan: &Plan<File>,

@@ -9,13 +9,13 @@ use crate::{cmdline::LINUX, console::tail};
 use anyhow::{Context as _, Result, anyhow, bail};
 use exitless::{context::Context, machine::Disk, recipe};
 use ledger::Counters;
-use plan::{GuestIommu, OnReset, Policy, Vm};
+use plan::{GuestIommu, OnReset, Plan, Policy, Vm};
 use std::{collections::HashMap, fs, path::PathBuf, time::Duration};
 
 /// For a boot, and one in it, on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(400);
 /// The same with loads, at both levels.
-const PATIENCE_WITH_LOADS: Duration = Duration::from_secs(1800);
+pub const PATIENCE_WITH_LOADS: Duration = Duration::from_secs(1800);
 /// KVM, QEMU, and the memory of its guest.
 const MEMORY: u64 = 1280 << 20;
 const DISK_BYTES: u64 = 64 << 20;
@@ -122,7 +122,7 @@ pub fn boot(cx: &Context, given: Option<Given>) -> Result<Heard> {
         }
         vm.cmdline += &format!(" exitless.uses={times} exitless.idle={}", idle.label());
     }
-    hear(cx, vm, disks, PATIENCE)
+    hear(cx, Plan::new(vec![vm]), disks, PATIENCE)
 }
 
 /// Boots it without a device for its guest, to have loads run so often in their long windows: in
@@ -131,7 +131,7 @@ pub fn boot_loads(cx: &Context, times: u64) -> Result<Heard> {
     let loads = made(cx, "loads.img");
     let vm = Vm { devices: vec!["nvme0".parse()?], ..vm(cx) };
     let vm = Vm { cmdline: format!("{} exitless.loads={times}", vm.cmdline), ..vm };
-    hear(cx, vm, vec![Disk::File(loads)], PATIENCE_WITH_LOADS)
+    hear(cx, Plan::new(vec![vm]), vec![Disk::File(loads)], PATIENCE_WITH_LOADS)
 }
 
 /// A file of the guest's.
@@ -161,8 +161,14 @@ pub fn vm(cx: &Context) -> Vm<String> {
     }
 }
 
-fn hear(cx: &Context, vm: Vm<String>, disks: Vec<Disk>, patience: Duration) -> Result<Heard> {
-    let (report, console) = alone::hear(cx, vm, disks, patience)?;
+/// Runs it as the only VM of a plan.
+pub fn hear(
+    cx: &Context,
+    plan: Plan<String>,
+    disks: Vec<Disk>,
+    patience: Duration,
+) -> Result<Heard> {
+    let (report, console) = alone::hear(cx, plan, disks, patience)?;
     let vm = report.vms.first().context("there is a VM")?;
     let (passes, findings) = (report.audit.passes, report.audit.findings);
     if passes == 0 || findings > 0 {
@@ -182,6 +188,18 @@ fn interrupts(console: &str) -> Result<u64> {
 }
 
 impl Heard {
+    /// What a level says that it did of a load, if all of it was right and its kernel didn't
+    /// complain.
+    pub fn said(&self, level: &str, load: &str) -> Result<&str> {
+        let begins = format!("{level}: {load} right=");
+        let said = self.console.lines().find(|line| line.contains(&begins));
+        let Some(said) = said else { bail!("{level} doesn't say whether each {load} was right") };
+        if !is_right(said) {
+            bail!("not all was right: {}", said.trim());
+        }
+        Ok(said.trim())
+    }
+
     /// What its uses of the device took: its long window without what its short one had, so
     /// that what comes with a window is in neither.
     pub fn window(&self) -> Result<Window> {
@@ -198,6 +216,14 @@ impl Heard {
         };
         Ok(of("long")?.less(&of("short")?))
     }
+}
+
+/// Was each of them right, and didn't the kernel complain?
+fn is_right(said: &str) -> bool {
+    let value = |name: &str| said.split_once(name)?.1.split_whitespace().next();
+    value("right=").is_some()
+        && value("right=") == value(" of ")
+        && value("complaints=") == Some("0")
 }
 
 impl Window {

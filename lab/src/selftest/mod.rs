@@ -22,6 +22,7 @@ pub mod hostile;
 mod hypervisor;
 mod inner_exitless;
 pub mod inner_linux;
+pub mod inner_network;
 mod inventory;
 mod judge;
 pub mod kernel;
@@ -141,6 +142,8 @@ struct Chosen {
     kernels: Vec<(&'static str, table::Shape)>,
     /// Linux as a hypervisor.
     hypervisors: Vec<hypervisor::Kind>,
+    /// The same, and netperf at one level and at two.
+    networks: bool,
     /// Exitless as one.
     exitless: Vec<Case>,
     stock: Vec<stock::Kind>,
@@ -162,6 +165,7 @@ impl Chosen {
             cases: choice.cases(),
             kernels: if usual { table::chosen(quick, long, only) } else { Vec::new() },
             hypervisors: if usual { hypervisor::chosen(quick, only) } else { Vec::new() },
+            networks: usual && inner_network::is_chosen(long, only),
             exitless: if usual { inner_exitless::chosen(quick, only) } else { Vec::new() },
             stock: if qemu && anything { stock::chosen(quick, long, only) } else { Vec::new() },
             vfio: usual && vfio::is_chosen(quick, only),
@@ -186,6 +190,7 @@ impl Chosen {
         cases
             .chain(kernels)
             .chain(hypervisors)
+            .chain(self.networks.then(|| inner_network::NAME.to_owned()))
             .chain(self.exitless.iter().map(|case| case.name.clone()))
             .chain(self.stock.iter().map(|kind| kind.name().to_owned()))
             .chain(self.vfio.then(|| vfio::NAME.to_owned()))
@@ -204,7 +209,8 @@ pub fn list(choice: Choice) -> Result<Vec<String>> {
 pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
     let chosen = Chosen::of(choice)?;
     let tally = Tally::new(chosen.names().len());
-    let Chosen { cases, kernels, hypervisors, exitless, stock, vfio, bochs, vmx } = chosen;
+    let Chosen { cases, kernels, hypervisors, networks, exitless, stock, vfio, bochs, vmx } =
+        chosen;
     let (only, total) = (choice.only, all().len());
     let has = |variant| cases.iter().chain(&exitless).chain(&vmx).any(|c| c.has(variant));
     let kernel = kernel::build(cx, has)?;
@@ -231,6 +237,9 @@ pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
     }
     summary += table::run(cx, &kernels, only.is_none() && choice.long, &tally)?;
     summary += hypervisor::run(cx, &hypervisors, &tally)?;
+    if networks {
+        summary += inner_network::run(cx, &tally)?;
+    }
     summary += inner_exitless::run(cx, &exitless, &kernel, &tally)?;
     summary += stock::run(cx, &stock, &tally)?;
     if vfio {

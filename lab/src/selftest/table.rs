@@ -14,7 +14,7 @@ use super::{
 use crate::{cmdline::LINUX, console::tail, document, summary::Summary};
 use anyhow::{Context as _, Result, bail};
 use exitless::{context::Context, machine::Disk, recipe, say::plain};
-use plan::{OnReset, Size, Vm};
+use plan::{OnReset, Plan, Size, Vm};
 use std::{
     collections::HashMap,
     fs,
@@ -147,7 +147,7 @@ fn boot(cx: &Context, files: &Path, shape: Shape) -> Result<()> {
         nested: false,
         iommu: plan::GuestIommu::None,
     };
-    let (_, console) = alone::hear(cx, vm, vec![Disk::File(disk)], PATIENCE)?;
+    let (_, console) = alone::hear(cx, Plan::new(vec![vm]), vec![Disk::File(disk)], PATIENCE)?;
     judge(&console, shape, &sum)
 }
 

@@ -4,19 +4,18 @@
 //! Guarantees: what is shown is of loads whose every result was right. Doesn't guarantee that times
 //! are a real machine's: they are the emulator's, and of levels that were beside each other.
 
-use super::demo::KVM;
+use super::counts::{self, Counts};
 use crate::bench::{
     ready::Files,
     show::{
         Block, Source, Table,
         html::{self, Page, Section},
-        text, two, whole,
+        text,
     },
 };
-use crate::selftest::inner_linux::{self, Heard, Window};
-use anyhow::{Result, bail};
+use crate::selftest::inner_linux::{self, Heard};
+use anyhow::Result;
 use exitless::{arguments::between, context::Context};
-use ledger::Reason;
 use serde::Serialize;
 
 const TITLE: &str = "loads, at one level and at two";
@@ -45,18 +44,13 @@ pub struct Args {
     files: Files,
 }
 
-/// A load at a level. Numbers are for each use.
+/// A load at a level.
 #[derive(Debug, Serialize)]
 struct Row {
     load: &'static str,
     level: &'static str,
-    uses: f64,
-    seconds: f64,
-    ticks: f64,
-    told: f64,
-    told_for: Vec<(&'static str, f64)>,
-    exits: f64,
-    by_reason: Vec<(&'static str, f64)>,
+    #[serde(flatten)]
+    counts: Counts,
 }
 
 /// Measures and shows the table.
@@ -78,47 +72,12 @@ fn rows(heard: &Heard) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (load, _) in LOADS {
         for level in LEVELS {
-            let begins = format!("{level}: {load} right=");
-            let said = heard.console.lines().find(|line| line.contains(&begins));
-            let Some(said) = said else {
-                bail!("{level} doesn't say whether each {load} was right")
-            };
-            if !is_right(said) {
-                bail!("not all was right: {}", said.trim());
-            }
-            rows.push(Row::of(load, level, &heard.window_of(&format!("{level}-{load}-"))?));
+            heard.said(level, load)?;
+            let counts = Counts::of(&heard.window_of(&format!("{level}-{load}-"))?);
+            rows.push(Row { load, level, counts });
         }
     }
     Ok(rows)
-}
-
-/// Was each of them right, and didn't the kernel complain?
-fn is_right(said: &str) -> bool {
-    let value = |name: &str| said.split_once(name)?.1.split_whitespace().next();
-    value("right=").is_some()
-        && value("right=") == value(" of ")
-        && value("complaints=") == Some("0")
-}
-
-impl Row {
-    fn of(load: &'static str, level: &'static str, window: &Window) -> Row {
-        let reasons = Reason::ALL.iter().map(|reason| (reason.label(), window.of_reason(*reason)));
-        Row {
-            load,
-            level,
-            uses: window.uses,
-            seconds: window.seconds / window.uses,
-            ticks: window.ticks / window.uses,
-            told: window.by_kvm("exits"),
-            told_for: KVM.iter().map(|(name, label)| (*label, window.by_kvm(name))).collect(),
-            exits: window.all(),
-            by_reason: reasons.filter(|(_, n)| *n > 0.0).collect(),
-        }
-    }
-
-    fn by(&self, reason: &str) -> f64 {
-        self.by_reason.iter().find(|(name, _)| *name == reason).map_or(0.0, |(_, n)| *n)
-    }
 }
 
 fn blocks(rows: &[Row]) -> Vec<Block> {
@@ -132,28 +91,9 @@ fn blocks(rows: &[Row]) -> Vec<Block> {
 fn table(load: &str, use_of: &str, rows: &[&Row]) -> Table {
     let heads = rows.iter().map(|row| row.level.to_owned());
     let mut table = Table::new(format!("{load}: for each, {use_of}"), heads);
-    let all =
-        |f: &dyn Fn(&Row) -> String| -> Vec<String> { rows.iter().map(|row| f(row)).collect() };
+    let columns: Vec<&Counts> = rows.iter().map(|row| &row.counts).collect();
     table.section(Source::Measured, "");
-    table.line("counted", all(&|row| whole(row.uses)));
-    table.line("seconds, emulated", all(&|row| two(row.seconds)));
-    let first = rows.first().map_or(f64::NAN, |row| row.seconds);
-    table.part("as against L1", all(&|row| two(row.seconds / first)));
-    table.line("ticks", all(&|row| two(row.ticks)));
-    table.line("exits of L2 that KVM is told", all(&|row| two(row.told)));
-    for (n, (_, label)) in KVM.iter().enumerate() {
-        let of = |row: &Row| row.told_for.get(n).map_or(0.0, |(_, n)| *n);
-        if rows.iter().any(|row| of(row) >= 0.005) {
-            table.part(*label, all(&|row| two(of(row))));
-        }
-    }
-    table.line("exits of the host", all(&|row| two(row.exits)));
-    for reason in Reason::ALL.iter().map(|reason| reason.label()) {
-        // What is shown is in one column, at least.
-        if rows.iter().any(|row| row.by(reason) >= 0.005) {
-            table.part(reason, all(&|row| two(row.by(reason))));
-        }
-    }
+    counts::lines(&mut table, &columns, (1.0, "seconds"));
     table
 }
 

@@ -1,11 +1,14 @@
 //! Guests of a guest: what exits cost at one level and at two (`exitless bench nested`), and a
-//! device of the inner guest's (`exitless demo nested`); loads at both levels (`bench loads`).
+//! device of the inner guest's (`exitless demo nested`); loads at both levels (`bench loads`), and
+//! networks (`bench networks`).
 
 mod boot;
+mod counts;
 mod demo;
 mod kvm_exits;
 mod levels;
 pub mod loads;
+pub mod networks;
 mod output;
 
 pub use demo::{DemoArgs, demo};
