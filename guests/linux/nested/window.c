@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 /* KVM's own numbers, of all its guests. */
-static const char *const KVM[] = {"exits", "halt_exits", "io_exits", "irq_exits", "irq_injections", "mmio_exits"};
+static const char *const KVM[] = {"exits", "halt_exits", "io_exits", "irq_exits", "irq_injections", "irq_window_exits", "mmio_exits"};
 #define KINDS (sizeof KVM / sizeof *KVM)
 
 void fail(const char *format, ...)

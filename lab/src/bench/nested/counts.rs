@@ -3,7 +3,6 @@
 //!
 //! Guarantees: a reason that no column has is on no line; one that a column has is.
 
-use super::demo::KVM;
 use crate::bench::show::{Table, two, whole};
 use crate::selftest::inner_linux::Window;
 use ledger::Reason;
@@ -11,6 +10,9 @@ use serde::Serialize;
 
 /// Rarer than this for each use is nothing.
 const RARE: f64 = 0.005;
+
+/// What KVM counts, by its own names, and what that is; no name is what is left of all.
+pub type Told = &'static [(&'static str, &'static str)];
 
 /// Numbers are for each use.
 #[derive(Clone, Debug, Serialize)]
@@ -32,24 +34,28 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Of a window.
-    pub fn of(window: &Window) -> Counts {
+    /// Of a window, and of L2's exits what is of these kinds.
+    pub fn of(window: &Window, kinds: Told) -> Counts {
+        let told = window.by_kvm("exits");
+        let named = kinds.iter().filter(|(name, _)| !name.is_empty());
+        let rest = told - named.map(|(name, _)| window.by_kvm(name)).sum::<f64>();
+        let of = |name: &str| if name.is_empty() { rest } else { window.by_kvm(name) };
         let reasons = Reason::ALL.iter().map(|reason| (reason.label(), window.of_reason(*reason)));
         Counts {
             uses: window.uses,
             seconds: window.seconds / window.uses,
             ticks: window.ticks / window.uses,
             interrupts: window.interrupts / window.uses,
-            told: window.by_kvm("exits"),
-            told_for: KVM.iter().map(|(name, label)| (*label, window.by_kvm(name))).collect(),
+            told,
+            told_for: kinds.iter().map(|(name, label)| (*label, of(name))).collect(),
             exits: window.all(),
             by_reason: reasons.filter(|(_, n)| *n > 0.0).collect(),
         }
     }
+}
 
-    fn by(&self, reason: &str) -> f64 {
-        self.by_reason.iter().find(|(name, _)| *name == reason).map_or(0.0, |(_, n)| *n)
-    }
+fn of_kind(kinds: &[(&str, f64)], label: &str) -> f64 {
+    kinds.iter().find(|(name, _)| *name == label).map_or(0.0, |(_, n)| *n)
 }
 
 /// Adds the lines, a column for each; the first is level one. Times are in so many to a second,
@@ -67,8 +73,9 @@ pub fn lines(table: &mut Table, columns: &[&Counts], (unit, name): (f64, &str)) 
     }
     table.line("ticks", all(&|c| two(c.ticks)));
     table.line("exits of L2 that KVM is told", all(&|c| two(c.told)));
-    for (n, (_, label)) in KVM.iter().enumerate() {
-        let of = |c: &Counts| c.told_for.get(n).map_or(0.0, |(_, n)| *n);
+    let kinds = columns.first().into_iter().flat_map(|c| &c.told_for);
+    for (label, _) in kinds {
+        let of = |c: &Counts| of_kind(&c.told_for, label);
         if columns.iter().any(|c| of(c) >= RARE) {
             table.part(*label, all(&|c| two(of(c))));
         }
@@ -76,8 +83,36 @@ pub fn lines(table: &mut Table, columns: &[&Counts], (unit, name): (f64, &str)) 
     table.line("exits of the host", all(&|c| two(c.exits)));
     for reason in Reason::ALL.iter().map(|reason| reason.label()) {
         // What is shown is in one column, at least.
-        if columns.iter().any(|c| c.by(reason) >= RARE) {
-            table.part(reason, all(&|c| two(c.by(reason))));
+        if columns.iter().any(|c| of_kind(&c.by_reason, reason) >= RARE) {
+            table.part(reason, all(&|c| two(of_kind(&c.by_reason, reason))));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::show::text;
+
+    #[test]
+    fn what_has_no_name_is_the_rest() {
+        let kvm = [("exits", 90.0), ("irq_exits", 20.0), ("halt_exits", 0.0)];
+        let kvm = kvm.map(|(name, n)| (name.to_owned(), n)).into();
+        let window = Window { uses: 10.0, seconds: 5.0, kvm, ..Window::default() };
+        let kinds = &[("irq_exits", "interrupts"), ("halt_exits", "HLT"), ("", "others")];
+        let first = Counts { seconds: 0.25, ..Counts::of(&window, kinds) };
+        let mut table = Table::new("load", ["L1", "L2"].map(String::from));
+        lines(&mut table, &[&first, &Counts::of(&window, kinds)], (1000.0, "milliseconds"));
+        let shown = text::table(&table);
+        let has = |label: &str, cells: &str| {
+            let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+            shown.lines().any(|line| words(line) == format!("{label} {cells}"))
+        };
+        assert!(has("interrupts", "2.00 2.00") && has("others", "7.00 7.00"), "{shown}");
+        assert!(has("milliseconds, emulated", "250.00 500.00"), "{shown}");
+        assert!(has("as against L1", "1.00 2.00"), "{shown}");
+        for nothing in ["HLT", "its device's", "nesting"] {
+            assert!(!shown.contains(nothing), "{nothing}: {shown}");
         }
     }
 }

@@ -4,7 +4,10 @@
 //! Guarantees: what is shown is of loads whose every result was right. Doesn't guarantee that times
 //! are a real machine's: they are the emulator's, and of levels that were beside each other.
 
-use super::counts::{self, Counts};
+use super::{
+    counts::{self, Counts},
+    demo::KVM,
+};
 use crate::bench::{
     ready::Files,
     show::{
@@ -73,7 +76,7 @@ fn rows(heard: &Heard) -> Result<Vec<Row>> {
     for (load, _) in LOADS {
         for level in LEVELS {
             heard.said(level, load)?;
-            let counts = Counts::of(&heard.window_of(&format!("{level}-{load}-"))?);
+            let counts = Counts::of(&heard.window_of(&format!("{level}-{load}-"))?, &KVM);
             rows.push(Row { load, level, counts });
         }
     }
