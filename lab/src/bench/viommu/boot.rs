@@ -95,6 +95,7 @@ mod tests {
             kernel: "k".into(),
             initrd: "i".into(),
             host: "h".into(),
+            netperf: "n".into(),
             versions: String::new(),
         };
         let device = DeviceName::Named { class: Class::Nvme, index: 0 };
