@@ -157,16 +157,31 @@ impl Nest {
     #[inline(always)]
     fn merge(&mut self, v02: &mut Vmcb, v01: &Vmcb) {
         let c = &self.control;
-        let [registers, events, instructions] = INTERCEPTS;
+        let [registers, _, instructions] = INTERCEPTS;
         v02.set_word(registers, v01.word(registers) | c.intercepts[0]);
-        // Where the CPU keeps L1's flag L1 exits for interrupts, which are L2's if L1 says so.
-        let kept = v01.int_ctl & int_ctl::V_GIF_ENABLE != 0;
-        let own = v01.word(events) & !if kept { INTR } else { 0 };
-        v02.set_word(events, own | c.intercepts[1] | EVENTS);
         // 01 has no others of these.
         v02.set_word(instructions, c.intercepts[2] | u64::from(c.instructions()));
         v02.other_virtualization = if c.nested_paging() { c.loads } else { 0 };
         v02.set_word(FILTER_WORD, c.filter & FILTER);
+        self.follow(v02, v01);
+        v02.interrupt_shadow = c.interrupt_shadow & 1;
+        v02.event_inj = c.event_inj;
+        if c.event_inj & check::VALID != 0 {
+            // Where INT n, INT3 and INTO return to (15.20).
+            v02.next_rip = c.next_rip;
+            self.injected_at = (v02.rip, v02.rsp);
+        }
+    }
+
+    /// What in 02 follows from 01's modes, task priority and TSC, which L2 may have changed if L1
+    /// lets it.
+    #[inline(always)]
+    pub fn follow(&self, v02: &mut Vmcb, v01: &Vmcb) {
+        let (c, events) = (&self.control, INTERCEPTS[1]);
+        // Where the CPU keeps L1's flag L1 exits for interrupts, which are L2's if L1 says so.
+        let kept = v01.int_ctl & int_ctl::V_GIF_ENABLE != 0;
+        let own = v01.word(events) & !if kept { INTR } else { 0 };
+        v02.set_word(events, own | c.intercepts[1] | EVENTS);
         v02.tsc_offset = v01.tsc_offset.wrapping_add(c.tsc_offset);
         // Without V_INTR_MASKING L2's IF and task priority are L1's: what the host has on offer to
         // L1 is on offer to L2.
@@ -178,13 +193,6 @@ impl Nest {
             } else {
                 v01.int_ctl & PRIORITY | c.int_ctl & VIRTUAL_INTERRUPT & !PRIORITY
             };
-        v02.interrupt_shadow = c.interrupt_shadow & 1;
-        v02.event_inj = c.event_inj;
-        if c.event_inj & check::VALID != 0 {
-            // Where INT n, INT3 and INTO return to (15.20).
-            v02.next_rip = c.next_rip;
-            self.injected_at = (v02.rip, v02.rsp);
-        }
     }
 
     /// After each exit of L2, before anything else: what L1 and L2 share goes back to 01, and what

@@ -25,6 +25,7 @@
 //! | `again` | an event that L2 has after all |
 //! | `keep` | for how long the CPU keeps L1's global interrupt flag |
 //! | `leave` | an exit of L2, written into 12 |
+//! | `served` | an exit of L2 that is served as L1's own |
 //! | `loaded` | what VMLOAD and VMSAVE move |
 //! | `maps` | the merged permission maps |
 //! | `tables` | L2's physical addresses, translated by both |
@@ -42,6 +43,7 @@ pub mod loaded;
 mod maps;
 mod offer;
 mod owner;
+mod served;
 pub mod tables;
 #[cfg(test)]
 mod tests;
@@ -55,3 +57,4 @@ pub use leave::{Told, host_state};
 pub use maps::{MSR_WORDS, OpenWords, PORT_WORDS, TooMany, Used, UsedMaps};
 pub use offer::Offer;
 pub use owner::{Owner, PermissionMaps};
+pub use served::exchange;

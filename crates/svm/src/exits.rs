@@ -37,10 +37,26 @@ fn is_string(info: u64) -> bool {
     info & 0b1100 != 0
 }
 
-/// After an exit for IN or OUT: the access, and the address of the next instruction; none: it is a
-/// string's.
-pub fn port_access(v: &Vmcb) -> Option<(PortAccess, u64)> {
-    (!is_string(v.exit_info1)).then(|| (access(v.exit_info1), v.exit_info2))
+/// After an exit for IN or OUT: the access; none: it is a string's.
+pub fn port_access(v: &Vmcb) -> Option<PortAccess> {
+    (!is_string(v.exit_info1)).then(|| access(v.exit_info1))
+}
+
+/// The exit for an instruction that a guest's guest may execute as if the guest had. The others
+/// are those that the guest isn't offered either, or that need what is its own: CLGI and STGI.
+pub fn instruction(v: &Vmcb) -> Option<Exit> {
+    let (info1, info2) = (v.exit_info1, v.exit_info2);
+    Some(match v.exit_code as u32 {
+        exit::IOIO => Exit::Io { access: access(info1), string: is_string(info1), next: info2 },
+        exit::MSR if info1 & 1 != 0 => Exit::MsrWrite,
+        exit::MSR => Exit::MsrRead,
+        exit::CPUID => Exit::Cpuid,
+        exit::XSETBV => Exit::Xsetbv,
+        exit::INVD | exit::WBINVD => Exit::FlushCaches,
+        exit::CR0_SELECTIVE => Exit::ControlLoad,
+        exit::VMLOAD | exit::VMSAVE | exit::INVLPGA => Exit::Undefined,
+        _ => return None,
+    })
 }
 
 /// Why the guest was left. `in_service`: is this vector in service in the local APIC that the guest

@@ -25,7 +25,7 @@ pub mod vmcb;
 
 pub use audit::{Inner, Outline};
 pub use events::{injected, pending};
-pub use exits::{event, inner_event, is_halt, is_msr_write, port_access};
+pub use exits::{event, inner_event, instruction, is_halt, is_msr_write, port_access};
 pub use features::Features;
 pub use registers::GeneralRegisters;
 pub use state::EFER_SVME;

@@ -216,10 +216,31 @@ pub trait VirtualCpu: decode::Registers + Sized {
         Inner::Done
     }
     /// After [`Inner::Elsewhere`]: the guest has these registers there without an exit, or none.
-    /// They may be used until [`VirtualCpu::flush_translations`].
-    fn inner_registers(&mut self, _at: u64, _registers: Option<Mapping>) {}
-    /// After [`Inner::Port`] and [`Inner::Cpuid`]: the inner guest's accumulator behind it.
-    fn set_inner_accumulator(&mut self, _value: u64) {}
+    /// They may be used until [`VirtualCpu::flush_translations`]. Gives what that comes to.
+    fn inner_registers(&mut self, _at: u64, _registers: Option<Mapping>) -> Inner {
+        Inner::Done
+    }
+    /// After [`Inner::Own`]: it is done, or has raised an exception, and the vCPU's registers are
+    /// the guest's again. The guest may be told instead, and goes on then.
+    fn served(&mut self, _memory: &dyn GuestPages) {}
+    /// Meanwhile: where a physical address of the inner guest's is in the guest's memory, if the
+    /// guest has it there for such an access.
+    fn inner_address(&self, _memory: &dyn GuestPages, _address: u64, _write: bool) -> Option<u64> {
+        None
+    }
+    /// Likewise, where it hasn't: the guest is told instead, but if it has by now. `table`: of the
+    /// inner guest's page tables.
+    fn inner_missing(
+        &mut self,
+        _memory: &dyn GuestPages,
+        _address: u64,
+        _write: bool,
+        _table: bool,
+    ) {
+    }
+    /// Likewise: the inner guest executes the instruction again, by the guest's tables as they are
+    /// now.
+    fn inner_again(&mut self) {}
     /// Does the inner guest's next entry inject an event?
     fn inner_injects(&self) -> bool {
         false

@@ -1,7 +1,8 @@
 //! What a guest that runs guests of its own does, in terms that vendors share: `guest` is the VM's,
 //! `inner` what it runs.
 
-use crate::PortAccess;
+use crate::Exit;
+
 /// A guest's memory, by the page.
 pub trait GuestPages {
     /// The machine's address of the guest's page of 4 KiB that has this guest-physical address in
@@ -31,12 +32,10 @@ pub enum Inner {
     /// It used this guest-physical address of the guest's, which isn't memory: what the guest has
     /// there is asked for ([`VirtualCpu::inner_registers`](crate::VirtualCpu::inner_registers)).
     Elsewhere(u64),
-    /// IN or OUT that the guest lets it do, so that it is done as the guest's own. What is in its
-    /// accumulator; it goes on behind the instruction.
-    Port(PortAccess, u64),
-    /// CPUID that the guest lets it execute, so that it is done as the guest's own. What is in its
-    /// accumulator, and its CR4; it goes on behind the instruction.
-    Cpuid(u64, u64),
+    /// What the guest lets it do, and nobody does without an exit: it is done as the guest's own,
+    /// for which the vCPU's registers are the inner guest's until
+    /// [`VirtualCpu::served`](crate::VirtualCpu::served).
+    Own(Exit),
     /// An NMI came, as in [`Exit::Nmi`](crate::Exit::Nmi).
     Nmi,
     /// A physical interrupt is pending, which the host is to take.

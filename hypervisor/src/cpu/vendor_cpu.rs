@@ -348,8 +348,15 @@ impl VirtualCpu for VendorCpu {
         #[inline]
         mut inner_exit(memory: &dyn GuestPages) -> Inner;
         #[inline]
-        mut inner_registers(at: u64, registers: Option<Mapping>);
-        mut set_inner_accumulator(value: u64);
+        mut inner_registers(at: u64, registers: Option<Mapping>) -> Inner;
+        #[inline]
+        mut served(memory: &dyn GuestPages);
+        #[inline]
+        ref inner_address(memory: &dyn GuestPages, address: u64, write: bool) -> Option<u64>;
+        #[inline]
+        mut inner_missing(memory: &dyn GuestPages, address: u64, write: bool, table: bool);
+        #[inline]
+        mut inner_again();
         #[inline]
         ref inner_injects() -> bool;
         #[inline]

@@ -94,6 +94,8 @@ pub struct Vcpu<C: VirtualCpu> {
     slot: CoreSlot,
     start: Start,
     code_pages: CodePages,
+    /// The registers of `cpu` are its inner guest's, which does something as the guest's own.
+    serves: bool,
     ledger: &'static mut Page,
     /// Its accesses to what isn't there.
     unanswered: Unanswered,

@@ -6,8 +6,9 @@ use super::kernel::Variant;
 use plan::Policy;
 
 /// Its tests, and whether the quick test has them.
-const TESTS: [(&str, bool); 5] = [
+const TESTS: [(&str, bool); 6] = [
     ("svm-exits", true),
+    ("svm-open", true),
     ("svm-invalid", false),
     ("svm-interrupts", true),
     ("svm-guarded", true),
@@ -15,7 +16,7 @@ const TESTS: [(&str, bool); 5] = [
 ];
 
 /// The same in one boot of the bare machine.
-const ALL_BARE: &str = "svm-exits,svm-invalid,svm-interrupts,svm-guarded,svm-paging";
+const ALL_BARE: &str = "svm-exits,svm-open,svm-invalid,svm-interrupts,svm-guarded,svm-paging";
 
 /// Host instructions that an exit of the inner guest may cost that is told, with the VMRUN that
 /// follows it; and the first touch of a page: a fault that is told, the VMRUN that puts the page
@@ -34,7 +35,7 @@ pub fn all() -> Vec<Case> {
         })
         .collect();
     // Without the CPU's flag, and VMLOAD by the guest.
-    for test in ["svm-exits", "svm-invalid", "svm-interrupts", "svm-guarded"] {
+    for test in ["svm-exits", "svm-open", "svm-invalid", "svm-interrupts", "svm-guarded"] {
         let guest = Guest { nested: true, devices: Vec::new(), ..guest(test, None) };
         let machine = Special::Cpu("max,-vgif");
         cases.push(Case { machine, ..case(format!("nesting/{test}-plain"), false, [guest]) });

@@ -140,6 +140,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("low-gates", nested::low_gates),
     ("stackless", nested_stack::stackless),
     ("svm-exits", svm::exits),
+    ("svm-open", svm::open),
     ("svm-invalid", svm::invalid),
     ("svm-interrupts", svm::interrupts),
     ("svm-guarded", svm::guarded),

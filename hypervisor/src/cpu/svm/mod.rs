@@ -340,6 +340,10 @@ impl VirtualCpu for SvmCpu {
 
     fn set_efer(&mut self, value: u64) {
         self.vcpu.set_efer(value);
+        if self.serves() {
+            // L2's SVME stays as VMRUN wants it, whatever it writes there.
+            return;
+        }
         if let Some(nesting) = &mut self.nesting {
             let on = nesting.set_efer(value);
             self.vcpu.open_loads(on);
@@ -350,7 +354,8 @@ impl VirtualCpu for SvmCpu {
     }
 
     fn tsc(&self) -> u64 {
-        rdtsc().wrapping_add(self.vcpu.vmcb.tsc_offset)
+        let inner = self.nesting.as_deref().and_then(Nesting::served_tsc_offset);
+        rdtsc().wrapping_add(inner.unwrap_or(self.vcpu.vmcb.tsc_offset))
     }
 
     fn set_tsc(&mut self, value: u64) {
@@ -386,14 +391,24 @@ impl VirtualCpu for SvmCpu {
         self.left_inner(memory)
     }
 
-    fn inner_registers(&mut self, at: u64, registers: Option<Mapping>) {
-        self.registers_of_l1(at, registers);
+    fn inner_registers(&mut self, at: u64, registers: Option<Mapping>) -> Inner {
+        self.registers_of_l1(at, registers)
     }
 
-    fn set_inner_accumulator(&mut self, value: u64) {
-        if let Some(nesting) = &mut self.nesting {
-            nesting.set_accumulator(value);
-        }
+    fn served(&mut self, memory: &dyn GuestPages) {
+        self.end_serving(memory);
+    }
+
+    fn inner_address(&self, memory: &dyn GuestPages, address: u64, write: bool) -> Option<u64> {
+        self.address_of_l2(memory, address, write)
+    }
+
+    fn inner_missing(&mut self, memory: &dyn GuestPages, address: u64, write: bool, table: bool) {
+        self.miss_of_l2(memory, address, write, table);
+    }
+
+    fn inner_again(&mut self) {
+        self.forget_tables_of_l2();
     }
 
     fn inner_injects(&self) -> bool {

@@ -320,6 +320,7 @@ impl Builder<'_> {
             slot: CoreSlot::of(&remote.core),
             start,
             code_pages: Default::default(),
+            serves: false,
             ledger,
             mode: DeliveryMode::new(),
             nmi_waits: false,

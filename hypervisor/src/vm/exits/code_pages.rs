@@ -5,6 +5,7 @@
 //! bytes at most.
 
 use crate::cpu::vendor::VirtualCpu;
+use crate::vm::exits::serving::Physical;
 use crate::vm::memory::Memory;
 use decode::Segment;
 use paging::walk;
@@ -140,7 +141,7 @@ impl CodePages {
         let page = linear(cpu) & !0xFFF;
         let access = walk::Access { user: cpu.privilege() == 3, write: false, fetch: true };
         let regs = cpu.paging();
-        let found = walk::translate(memory, &regs, page, access).ok();
+        let found = walk::translate(&Physical::of(memory), &regs, page, access).ok();
         if let Some(hpa) = found.and_then(|gpa| memory.resolve(gpa & !0xFFF, 4096)) {
             let [newer, older] = &mut self.sets[set(page)];
             (*newer, *older) = (Entry { page: page | 1, cr3: regs.cr3, hpa }, *newer);

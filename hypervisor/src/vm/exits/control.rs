@@ -75,7 +75,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         let at = instruction.linear_address(&self.cpu, self.cpu.code_mode()).ok_or(unreadable)?;
         let mut bytes = [0; 2];
         let read = walk::read_virtual(
-            &self.vm.guest.memory,
+            &self.physical(),
             &self.cpu.paging(),
             at,
             walk::Access::default(),

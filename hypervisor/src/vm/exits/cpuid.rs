@@ -17,22 +17,8 @@ const CR4_PKE: u64 = 1 << 22;
 
 impl<C: VirtualCpu> Vcpu<C> {
     pub(in crate::vm) fn cpuid(&mut self) {
-        let eax = self.show(self.cpu.gpr(RAX), self.cpu.cr4());
-        self.cpu.set_gpr(RAX, eax);
-        self.skip(&CPUID);
-    }
-
-    /// Of an inner guest, which the guest lets execute it: as the guest's own.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn inner_cpuid(&mut self, accumulator: u64, cr4: u64) {
-        let eax = self.show(accumulator, cr4);
-        self.cpu.set_inner_accumulator(eax);
-    }
-
-    /// What there is for the leaf in `rax`, in all registers but that, whose value it gives.
-    fn show(&mut self, rax: u64, cr4: u64) -> u64 {
-        let (leaf, subleaf) = (rax as u32, self.cpu.gpr(RCX) as u32);
+        let (leaf, subleaf) = (self.cpu.gpr(RAX) as u32, self.cpu.gpr(RCX) as u32);
+        let cr4 = self.cpu.cr4();
         let context = CpuidContext {
             apic_id: self.id as u32,
             cpus: self.vm.guest.remotes.len() as u32,
@@ -46,10 +32,11 @@ impl<C: VirtualCpu> Vcpu<C> {
         };
         let shown =
             virtual_pc::cpuid::filter(leaf, subleaf, physical_cpuid(leaf, subleaf), &context);
+        self.cpu.set_gpr(RAX, shown.eax as u64);
         self.cpu.set_gpr(RBX, shown.ebx as u64);
         self.cpu.set_gpr(RCX, shown.ecx as u64);
         self.cpu.set_gpr(RDX, shown.edx as u64);
-        shown.eax as u64
+        self.skip(&CPUID);
     }
 
     /// XCR0 isn't switched at an exit and the host doesn't use it: the guest's value is set

@@ -46,7 +46,17 @@ impl Element {
 /// The exception that the processor raises instead of the access.
 pub enum Exception {
     Protection,
-    Page { address: u64, error_code: u32 },
+    Page {
+        address: u64,
+        error_code: u32,
+    },
+    /// Of an inner guest: the guest's tables haven't this physical address, for the access or for
+    /// the inner guest's page tables.
+    Missing {
+        address: u64,
+        write: bool,
+        table: bool,
+    },
 }
 
 impl<C: VirtualCpu> Vcpu<C> {
@@ -81,6 +91,9 @@ impl<C: VirtualCpu> Vcpu<C> {
             Exception::Page { address, error_code } => {
                 self.cpu.inject_page_fault(address, error_code);
             }
+            Exception::Missing { address, write, table } => {
+                self.cpu.inner_missing(&self.vm.guest.memory, address, write, table);
+            }
         }
     }
 
@@ -88,8 +101,14 @@ impl<C: VirtualCpu> Vcpu<C> {
         use page_fault::{PRESENT, RESERVED, USER, WRITE};
         let cause = if access.write { WRITE } else { 0 } | if access.user { USER } else { 0 };
         let page = |code| Err(Exception::Page { address, error_code: cause | code });
-        match walk::translate(&self.vm.guest.memory, paging, address, access) {
+        let missing = |address, write, table| Exception::Missing { address, write, table };
+        match walk::translate(&self.physical(), paging, address, access) {
             Ok(_) if !access.user && self.smap_forbids(paging, address) => page(PRESENT),
+            Ok(at) if self.serves => {
+                let write = access.write;
+                self.physical().find(at, write).ok_or(missing(at, write, false))
+            }
+            Err(WalkError::NoMemory { gpa, .. }) if self.serves => Err(missing(gpa, false, true)),
             // Tables that are no memory lead to nothing, as their own address does.
             Ok(gpa) | Err(WalkError::NoMemory { gpa, .. }) => Ok(gpa),
             Err(WalkError::NotCanonical { .. }) => Err(Exception::Protection),
@@ -105,7 +124,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         paging.cr0 & CR0_PG != 0
             && paging.cr4 & CR4_SMAP != 0
             && self.cpu.rflags() & ALIGNMENT_CHECK == 0
-            && walk::translate(&self.vm.guest.memory, paging, address, user).is_ok()
+            && walk::translate(&self.physical(), paging, address, user).is_ok()
     }
 
     fn is_memory(&self, gpa: u64) -> bool {

@@ -42,7 +42,9 @@ impl<C: VirtualCpu> Vcpu<C> {
         if let Some(next) = self.cpu.next_rip() {
             return self.cpu.advance(next);
         }
-        let length = match self.code_pages.matches(&self.vm.guest.memory, &self.cpu, opcode) {
+        let known =
+            !self.serves && self.code_pages.matches(&self.vm.guest.memory, &self.cpu, opcode);
+        let length = match known {
             true => opcode.len() as u64,
             false => self.instruction_length(opcode.len()),
         };
@@ -64,15 +66,18 @@ impl<C: VirtualCpu> Vcpu<C> {
         let decoded = self
             .fetch(&mut bytes)
             .and_then(|n| decode::decode(bytes.get(..n)?, self.cpu.code_mode()).ok());
-        self.code_pages.learn(&self.vm.guest.memory, &self.cpu);
+        if !self.serves {
+            self.code_pages.learn(&self.vm.guest.memory, &self.cpu);
+        }
         decoded.map_or(bare as u64, |i| i.len as u64)
     }
 
     /// Reads the instruction at RIP as the guest's page tables show it; how many bytes there were.
     pub(in crate::vm) fn fetch(&self, bytes: &mut [u8; 15]) -> Option<usize> {
         let access = walk::Access { user: self.cpu.privilege() == 3, write: false, fetch: true };
+        let memory = self.physical();
         let read = |at: u64, bytes: &mut [u8]| {
-            walk::read_virtual(&self.vm.guest.memory, &self.cpu.paging(), at, access, bytes).ok()
+            walk::read_virtual(&memory, &self.cpu.paging(), at, access, bytes).ok()
         };
         let at = linear(&self.cpu);
         // Behind 4 GiB 32-bit addresses begin anew.

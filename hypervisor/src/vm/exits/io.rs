@@ -35,36 +35,15 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// IN or OUT.
     pub(in crate::vm) fn register_io(&mut self, access: PortAccess, next: u64) -> Result<(), Stop> {
+        let PortAccess { port, size, input } = access;
         let old = self.cpu.gpr(RAX);
-        let new = self.accumulator_io(access, old)?;
-        if access.input {
+        if input {
+            let new = access.loaded(old, self.read_port(port, size));
             self.cpu.set_gpr(RAX, new);
+        } else {
+            self.write_port(port, size, old as u32 & ports::unclaimed(size))?;
         }
         self.cpu.advance(next);
         Ok(())
-    }
-
-    /// The accumulator behind IN or OUT.
-    fn accumulator_io(&mut self, access: PortAccess, old: u64) -> Result<u64, Stop> {
-        let PortAccess { port, size, input } = access;
-        if input {
-            return Ok(access.loaded(old, self.read_port(port, size)));
-        }
-        self.write_port(port, size, old as u32 & ports::unclaimed(size))?;
-        Ok(old)
-    }
-
-    /// IN or OUT of an inner guest's, which the guest lets it do: as the guest's own.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn inner_port(
-        &mut self,
-        access: PortAccess,
-        old: u64,
-    ) -> Result<Reason, (Reason, Stop)> {
-        let reason = self.port_reason(access);
-        let new = self.accumulator_io(access, old).map_err(|stop| (reason, stop))?;
-        self.cpu.set_inner_accumulator(new);
-        Ok(reason)
     }
 }

@@ -14,6 +14,7 @@ pub mod nested_fault;
 mod nesting;
 pub mod quick_write;
 pub mod run;
+pub mod serving;
 pub mod string_io;
 pub mod string_move;
 pub mod unanswered;

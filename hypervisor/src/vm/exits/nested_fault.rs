@@ -2,7 +2,8 @@
 //!
 //! Loads from where nothing is give all ones and stores there vanish, as on a PC's bus;
 //! code there ends the VM. Nothing that a user of the guest's executes does: where a kernel's
-//! instruction would end the VM, the user's raises #UD, or is executed again.
+//! instruction would end the VM, the user's raises #UD, or is executed again. An inner guest is such
+//! a user, at each of its rings.
 
 use crate::cpu::vectors::GuestVectors;
 use crate::cpu::vendor::VirtualCpu;
@@ -73,7 +74,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         if let Some(Event { vector, .. }) = event {
             return fault(Fault::Delivery { address, vector });
         }
-        if fetch && self.is_user() {
+        if fetch && self.is_confined() {
             // As the ones read that nothing answers with: FF FF is no instruction.
             self.cpu.inject(UNDEFINED, None);
             return Ok(reason);
@@ -85,9 +86,10 @@ impl<C: VirtualCpu> Vcpu<C> {
             Ok(instruction) => self.emulate(&instruction, address, reason),
             // What a user of the guest's executes ends no VM. The CPU executes it again, if it is
             // another instruction by now or can't be read; one that isn't emulated is undefined.
-            Err(fault) if self.is_user() => {
-                if fault.is_unknown_instruction() {
-                    self.cpu.inject(UNDEFINED, None);
+            Err(fault) if self.is_confined() => {
+                match fault.is_unknown_instruction() {
+                    true => self.cpu.inject(UNDEFINED, None),
+                    false => self.execute_again(),
                 }
                 Ok(reason)
             }
@@ -95,10 +97,6 @@ impl<C: VirtualCpu> Vcpu<C> {
             Err(fault) => Err(Stop::Fault(fault)),
         }
         .map_err(|stop| (reason, stop))
-    }
-
-    fn is_user(&self) -> bool {
-        self.cpu.privilege() == 3
     }
 
     /// Where a user's instruction reaches, piece by piece. The CPU has allowed the access that
@@ -132,7 +130,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         if matches!(instruction.op, Op::Movs { .. } | Op::Stos { .. } | Op::Lods { .. }) {
             return self.move_string(instruction, next).map(|()| reason);
         }
-        let elements = match self.is_user() {
+        let elements = match self.is_confined() {
             false => None,
             true => match self.user_elements(instruction, address) {
                 Ok(Some(elements)) => Some(elements),

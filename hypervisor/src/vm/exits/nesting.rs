@@ -93,18 +93,18 @@ impl<C: VirtualCpu> Vcpu<C> {
             let inner = vcpu.cpu.inner_exit(memory);
             reason = match inner {
                 Inner::Told => Reason::NestedReflected,
-                Inner::Filled | Inner::Elsewhere(_) => Reason::NestedFill,
-                Inner::Port(access, accumulator) => match vcpu.inner_port(access, accumulator) {
-                    Ok(reason) => reason,
+                Inner::Filled => Reason::NestedFill,
+                Inner::Own(_) | Inner::Elsewhere(_) => match vcpu.serve_inner(&inner) {
+                    Ok((of, false)) => of,
+                    Ok((of, true)) => {
+                        reason = of;
+                        break None;
+                    }
                     Err((of, stop)) => {
                         reason = of;
                         break Some(stop);
                     }
                 },
-                Inner::Cpuid(accumulator, cr4) => {
-                    vcpu.inner_cpuid(accumulator, cr4);
-                    Reason::Cpuid
-                }
                 Inner::Nmi => Reason::Kick,
                 Inner::Interrupt => {
                     vcpu.cpu.take_interrupts();
@@ -118,7 +118,6 @@ impl<C: VirtualCpu> Vcpu<C> {
             match inner {
                 Inner::Told => break None,
                 Inner::Done if vcpu.interrupt_inner() => break None,
-                Inner::Elsewhere(at) if vcpu.inner_elsewhere(at) => break None,
                 Inner::Shutdown if !machine_check::in_progress() => {
                     break Some(Stop::Fault(Fault::Shutdown));
                 }
@@ -138,22 +137,10 @@ impl<C: VirtualCpu> Vcpu<C> {
         end.map_or(Ok(reason), |stop| Err((reason, stop)))
     }
 
-    /// The inner guest used an address of the guest's that isn't memory. What changes the guest's
-    /// tables from here on has every vCPU flush before it goes on, this one before it enters. True:
-    /// it is left, for an interrupt.
-    #[cold]
-    #[inline(never)]
-    fn inner_elsewhere(&mut self, at: u64) -> bool {
-        let registers = self.with_pc(|pc, _| pc.registers_at(at));
-        self.cpu.inner_registers(at, registers);
-        // There is nothing, and it has an exception.
-        registers.is_none() && self.interrupt_inner()
-    }
-
     /// Leaves the inner guest for an interrupt that the local APIC lets in: it may be in the
     /// delivery of an exception that raises another without end, where none is taken.
     #[cold]
-    fn interrupt_inner(&mut self) -> bool {
+    pub(super) fn interrupt_inner(&mut self) -> bool {
         x2apic::is_any_let_in() && self.cpu.notify(Notice::Interrupt)
     }
 

@@ -177,13 +177,8 @@ impl<C: VirtualCpu> Vcpu<C> {
                 Ok(()) => Ok(Reason::Other),
                 Err(f) => fault(Reason::Other, f),
             },
-            // An emulator may leave the guest before it looks at the ring (`svm::emulator`).
-            Exit::FlushCaches if self.cpu.privilege() != 0 => {
-                self.cpu.inject(GENERAL_PROTECTION, Some(0));
-                Ok(Reason::Other)
-            }
             Exit::FlushCaches => {
-                self.skip(&INVD);
+                self.flush_caches();
                 Ok(Reason::Other)
             }
             Exit::Hypercall => {
@@ -215,6 +210,15 @@ impl<C: VirtualCpu> Vcpu<C> {
             Exit::Unknown(code, info1, info2) => {
                 fault(Reason::Other, Fault::Unknown(code, info1, info2))
             }
+        }
+    }
+
+    /// INVD or WBINVD. An emulator may leave the guest before it looks at the ring
+    /// (`svm::emulator`).
+    pub(super) fn flush_caches(&mut self) {
+        match self.cpu.privilege() {
+            0 => self.skip(&INVD),
+            _ => self.cpu.inject(GENERAL_PROTECTION, Some(0)),
         }
     }
 

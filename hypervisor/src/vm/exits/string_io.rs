@@ -18,7 +18,10 @@ impl<C: VirtualCpu> Vcpu<C> {
         let instruction = match self.decoded(address, Self::fetch) {
             Ok(instruction) => instruction,
             // Another thread has taken the code away since: the CPU looks anew.
-            Err(_) if self.cpu.privilege() == 3 => return Ok(()),
+            Err(_) if self.is_confined() => {
+                self.execute_again();
+                return Ok(());
+            }
             Err(fault) => return Err(Stop::Fault(fault)),
         };
         if !matches!(instruction.op, Op::Ins { .. } | Op::Outs { .. }) {

@@ -95,14 +95,20 @@ pub fn let_in() {
     unsafe { asm!("stgi", options(nostack)) }
 }
 
-/// Whether reads of an MSR from C000_0000h on exit.
-pub fn open_msr(msr: u32, open: bool) {
-    let bit = 0x800 * 8 + (msr - 0xC000_0000) as usize * 2;
-    let word = &MSRS[bit / 64 / 512].0[bit / 64 % 512];
-    if open {
-        word.fetch_and(!(1 << (bit % 64)), SeqCst);
-    } else {
-        word.fetch_or(1 << (bit % 64), SeqCst);
+/// Whether the guest may read and write an MSR without an exit.
+pub fn let_msr(msr: u32, read: bool, write: bool) {
+    let (range, first) = match msr {
+        0xC000_0000.. => (1 + (msr >> 16 & 1), msr & 0xFFFF_0000),
+        _ => (0, 0),
+    };
+    let bit = (range * 0x800 * 8 + (msr - first) * 2) as usize;
+    for (bit, open) in [(bit, read), (bit + 1, write)] {
+        let word = &MSRS[bit / 64 / 512].0[bit / 64 % 512];
+        if open {
+            word.fetch_and(!(1 << (bit % 64)), SeqCst);
+        } else {
+            word.fetch_or(1 << (bit % 64), SeqCst);
+        }
     }
 }
 

@@ -6,6 +6,8 @@ core::arch::global_asm!(
 .global svm_cpuids, svm_hypercall, svm_halt, svm_reads_msr, svm_writes_port, svm_uses_port
 .global svm_times, svm_identifies, svm_undefined, svm_spins, svm_touches, svm_stores, svm_jumps
 .global svm_saves, svm_loads, svm_flags, svm_arrives, svm_watches, svm_refuses
+.global svm_writes_msr, svm_sends, svm_loads_cr0, svm_loads_status, svm_sets_states, svm_prefixed
+.global svm_counts, svm_monitors, svm_odd, svm_adds, svm_moves, svm_writes_string, svm_reads_string
 svm_cpuids:
     lea rcx, [rdx + 1]
     cpuid
@@ -56,6 +58,8 @@ svm_jumps:
     jmp rsi
 svm_watches:
     mov rcx, [rsi]
+    cmp ecx, -1
+    je svm_hypercall
     mov [rdi], rcx
     jmp svm_watches
 # By an exception.
@@ -79,6 +83,58 @@ svm_flags:
     clgi
     vmmcall
     stgi
+    vmmcall
+svm_writes_msr:
+    wrmsr
+    rdmsr
+    vmmcall
+svm_sends:
+    wrmsr
+    jmp svm_spins
+svm_loads_cr0:
+    mov cr0, rdi
+    mov rcx, cr0
+    vmmcall
+svm_loads_status:
+    lmsw [rsi]
+    mov rcx, cr0
+    vmmcall
+svm_sets_states:
+    xor ecx, ecx
+    xor edx, edx
+    xsetbv
+    xgetbv
+    mov ecx, eax
+    vmmcall
+svm_prefixed:
+    xor ecx, ecx
+    .byte 0x48
+    cpuid
+    vmmcall
+svm_counts:
+    rdpmc
+    vmmcall
+svm_monitors:
+    monitor
+    vmmcall
+svm_odd:
+    fld tbyte ptr [rsi]
+    vmmcall
+svm_adds:
+    lock add [rsi], edi
+    mov ecx, [rsi]
+    vmmcall
+svm_moves:
+    cld
+    movsd
+    vmmcall
+svm_writes_string:
+    cld
+    rep outsb
+    vmmcall
+svm_reads_string:
+    cld
+    rep insb
     vmmcall
 "#
 );
@@ -123,7 +179,7 @@ codes!(
     stores = svm_stores,
     /// Goes to RSI.
     jumps = svm_jumps,
-    /// Copies what is at RSI to where RDI says, without end.
+    /// Copies what is at RSI to where RDI says, until its lower half is all ones, VMMCALL.
     watches = svm_watches,
     /// Tells an exception: [`REFUSED`] in RDX, VMMCALL.
     refuses = svm_refuses,
@@ -135,4 +191,30 @@ codes!(
     arrives = svm_arrives,
     /// CLGI, VMMCALL, STGI, VMMCALL.
     flags = svm_flags,
+    /// WRMSR of RCX, RDMSR of it, VMMCALL.
+    writes_msr = svm_writes_msr,
+    /// WRMSR of RCX, and nothing more without end.
+    sends = svm_sends,
+    /// RDI to CR0, that in RCX, VMMCALL.
+    loads_cr0 = svm_loads_cr0,
+    /// LMSW of what is at RSI, CR0 in RCX, VMMCALL.
+    loads_status = svm_loads_status,
+    /// XSETBV of EAX, what is set then in RCX, VMMCALL.
+    sets_states = svm_sets_states,
+    /// CPUID of leaf RAX with a prefix, VMMCALL.
+    prefixed = svm_prefixed,
+    /// RDPMC.
+    counts = svm_counts,
+    /// MONITOR.
+    monitors = svm_monitors,
+    /// Loads ten bytes at RSI to the FPU, VMMCALL.
+    odd = svm_odd,
+    /// Adds EDI to what is at RSI, that in RCX, VMMCALL.
+    adds = svm_adds,
+    /// Moves four bytes from RSI to RDI, VMMCALL.
+    moves = svm_moves,
+    /// OUT of RCX bytes from RSI on to port DX, VMMCALL.
+    writes_string = svm_writes_string,
+    /// IN of RCX bytes from port DX to where RDI says, VMMCALL.
+    reads_string = svm_reads_string,
 );

@@ -4,7 +4,7 @@ use super::block::{self, Frame, Guest, exit};
 use super::{begin, end, inside};
 use crate::counters::{Policy, Window, policy};
 use crate::{boot::Boot, console::check, cpu};
-use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use ledger::Reason;
 
 /// Linear, and by this kernel's page tables guest-physical: no memory of anybody's need be there.
@@ -74,6 +74,15 @@ pub fn map(page: u64, frame: u64, bits: u64) {
 /// Where a frame is.
 pub fn frame(n: u64) -> u64 {
     BACKING[n as usize].address()
+}
+
+/// A word of one, and its first.
+pub fn nth(frame: u64, word: usize) -> &'static AtomicU64 {
+    &BACKING[frame as usize].0[word]
+}
+
+pub fn word(frame: u64) -> &'static AtomicU64 {
+    nth(frame, 0)
 }
 
 /// Maps a page to what this kernel has at `address`.

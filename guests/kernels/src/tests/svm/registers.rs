@@ -3,14 +3,15 @@
 
 use super::block::{self, Frame, Guest, exit};
 use super::paging::{self, ALL, AREA, LARGE_AREA};
-use super::{SVME, ahead, begin, end, inside, smp::turn_on};
+use super::{SVME, ahead, begin, end, inside, rewritten, smp::turn_on};
 use crate::counters::{self, Window};
 use crate::{boot::Boot, console::check, cpu, nvme::Nvme, pci, smp, wait};
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use ledger::Reason;
 
 const EFER: u32 = 0xC000_0080;
-const UNDEFINED: usize = 6;
+/// #UD, #GP, #PF.
+const EXCEPTIONS: [usize; 3] = [6, 13, 14];
 const CODE_SEGMENT: u64 = 8;
 const GATE: u64 = 0x8E00;
 const PAGE: u64 = 4096;
@@ -24,25 +25,30 @@ const OPEN: u64 = 100;
 
 static TABLE: Frame = Frame::new();
 static SEEN: AtomicU64 = AtomicU64::new(0);
-static REFUSED: AtomicU64 = AtomicU64::new(0);
+static GONE: AtomicU64 = AtomicU64::new(0);
+
+/// Where nothing is.
+pub(super) const NOTHING: Came = Came::Done(u32::MAX);
 
 /// What came of an access of the guest's.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Came {
     /// It was done, and this is what a load gave.
     Done(u32),
-    /// #UD.
+    /// An exception.
     Refused,
     /// Another exit.
     Told(u64),
 }
 
 /// The guest's exceptions are its own, and it tells them.
-fn prepare(guest: &mut Guest, code: u64, address: u64, value: u64) {
+pub(super) fn prepare(guest: &mut Guest, code: u64, address: u64, value: u64) {
     let at = inside::refuses();
     let gate = at & 0xFFFF | CODE_SEGMENT << 16 | GATE << 32 | (at >> 16 & 0xFFFF) << 48;
-    TABLE.0[2 * UNDEFINED].store(gate, SeqCst);
-    TABLE.0[2 * UNDEFINED + 1].store(at >> 32, SeqCst);
+    for vector in EXCEPTIONS {
+        TABLE.0[2 * vector].store(gate, SeqCst);
+        TABLE.0[2 * vector + 1].store(at >> 32, SeqCst);
+    }
     guest.restart(code);
     guest.block().put(block::IDTR, 0xFFF << 32);
     guest.block().put(block::IDTR + 8, TABLE.address());
@@ -85,6 +91,7 @@ pub fn registers(test: &str, boot: &Boot) {
     moved(test, &mut guest, &mut nvme);
     ahead::devices(test, &mut guest, &mut nvme, counters::address());
     watched(test, &mut nvme);
+    rewritten::rewritten(test);
     end();
 }
 
@@ -127,12 +134,13 @@ fn open(test: &str, guest: &mut Guest, nvme: &Nvme) {
     paging::flushed(guest);
 }
 
-/// Whatever this kernel maps: the guest has what this kernel has without an exit.
+/// Whatever this kernel maps: the guest has what this kernel has, and without an exit where this
+/// kernel has none.
 fn everywhere(test: &str, guest: &mut Guest, nvme: &Nvme) {
     let around = nvme.base() & !(MIB_2 - 1);
     let coarse = (BEHIND_MEMORY..1 << 32).step_by(MIB_2 as usize);
     let fine = (around..around + MIB_2).step_by(PAGE as usize);
-    let (mut both, mut neither, mut wrong) = (0, 0, 0);
+    let (mut open, mut others, mut wrong) = (0, 0, 0);
     // This kernel reads the host's counters without an exit; they are no device's.
     let ledger = counters::address();
     for at in coarse.chain(fine).filter(|at| *at != ledger) {
@@ -142,8 +150,8 @@ fn everywhere(test: &str, guest: &mut Guest, nvme: &Nvme) {
         paging::map_at(OPEN, at, ALL);
         paging::flush(guest);
         match access(guest, inside::touches(), AREA + OPEN * PAGE, 0) {
-            Came::Done(seen) if exits == 0 && seen == own => both += 1,
-            Came::Refused if exits > 0 => neither += 1,
+            Came::Done(seen) if exits == 0 && seen == own => open += 1,
+            Came::Done(seen) if exits > 0 && seen == own => others += 1,
             _ => wrong += 1,
         }
     }
@@ -151,18 +159,18 @@ fn everywhere(test: &str, guest: &mut Guest, nvme: &Nvme) {
     paging::flush(guest);
     let seen = access(guest, inside::touches(), AREA + OPEN * PAGE, 0);
     paging::flushed(guest);
-    let right = wrong == 0 && both >= 2 && neither > 1000;
-    check!(test, right, "{both} pages for both, {neither} for neither, {wrong} else");
-    check!(test, seen == Came::Refused, "the host's counters: {seen:x?}");
+    let right = wrong == 0 && open >= 2 && others > 1000;
+    check!(test, right, "{open} pages without an exit, {others} with one, {wrong} else");
+    check!(test, seen == NOTHING, "the host's counters: {seen:x?}");
 
     // All of it as one page.
     paging::map_large(around);
     let (_, table) = nvme.table().unwrap_or_default();
-    let own = Came::Done(cpu::mmio_read(nvme.base()));
+    let own = |at| Came::Done(cpu::mmio_read(at));
     for (what, at, wanted) in [
-        ("registers", nvme.base(), own),
-        ("the table of its interrupts", table, Came::Refused),
-        ("nothing", around + MIB_2 - PAGE, Came::Refused),
+        ("registers", nvme.base(), own(nvme.base())),
+        ("the table of its interrupts", table, own(table)),
+        ("nothing", around + MIB_2 - PAGE, NOTHING),
     ] {
         let seen = access(guest, inside::touches(), LARGE_AREA + (at - around), 0);
         check!(test, seen == wanted, "in a large page, {what}: {seen:x?}");
@@ -179,7 +187,7 @@ fn moved(test: &str, guest: &mut Guest, nvme: &mut Nvme) {
     paging::flushed(guest);
     nvme.move_to(ELSEWHERE);
     let after = access(guest, inside::touches(), address, 0);
-    let right = before == own && after == Came::Refused;
+    let right = before == own && after == NOTHING;
     check!(test, right, "moved away: {before:x?}, {after:x?}");
     nvme.move_to(home as u32);
     let back = access(guest, inside::touches(), address, 0);
@@ -188,10 +196,10 @@ fn moved(test: &str, guest: &mut Guest, nvme: &mut Nvme) {
     let off = access(guest, inside::touches(), address, 0);
     nvme.function.write(pci::COMMAND, pci::MEMORY_AND_MASTER);
     let on = access(guest, inside::touches(), address, 0);
-    check!(test, off == Came::Refused && on == own, "off: {off:x?}, and on: {on:x?}");
+    check!(test, off == NOTHING && on == own, "off: {off:x?}, and on: {on:x?}");
 }
 
-/// A guest on the second CPU that reads the first register until it can't.
+/// A guest on the second CPU that reads the first register until it isn't there.
 fn watch(_: usize) {
     turn_on();
     let mut guest = paging::guest();
@@ -206,7 +214,7 @@ fn watch(_: usize) {
         guest.enter_open();
     }
     block::let_in();
-    REFUSED.store(u64::from(came(&guest) == Came::Refused), SeqCst);
+    GONE.store(u64::from(came(&guest) == NOTHING), SeqCst);
     cpu::wrmsr(EFER, cpu::rdmsr(EFER) & !SVME);
 }
 
@@ -223,7 +231,7 @@ fn watched(test: &str, nvme: &mut Nvme) {
         late = SEEN.load(SeqCst) != 0;
         reads
     });
-    let refused = REFUSED.load(SeqCst) == 1;
-    check!(test, ended && refused && !late, "gone under a guest: {refused}, late: {late}");
+    let gone = GONE.load(SeqCst) == 1;
+    check!(test, ended && gone && !late, "gone under a guest: {gone}, late: {late}");
     nvme.move_to(home as u32);
 }

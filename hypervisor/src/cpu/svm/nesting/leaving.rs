@@ -1,8 +1,7 @@
 //! The exits of L2: told to L1, or the host's to put right.
 //!
-//! What L1 lets L2 do and the host doesn't let anybody is #UD to L2, but for what is named in
-//! `Nesting::put_right`, IN, OUT and CPUID among it: accesses to MSRs that aren't open, string I/O
-//! and MOV to CR0 are carried out for L1 alone.
+//! What L1 lets L2 do and the host doesn't let anybody without an exit is done as L1's own
+//! (`serving`), or #UD to L2, as it would be to L1.
 
 use super::Nesting;
 use super::memory::{InPage, Maps, Words, composed};
@@ -14,7 +13,7 @@ use nested::{Owner, Told, host_state};
 use paging::{Access as Rights, Mapping};
 use svm::Vmcb;
 use svm::vmcb::{exit, misc1};
-use vendor::{GuestPages, Inner, Notice};
+use vendor::{Exit, GuestPages, Inner, Notice};
 
 const UNDEFINED: u8 = 6;
 const DOUBLE_FAULT: u8 = 8;
@@ -24,17 +23,25 @@ const GENERAL_PROTECTION: u8 = 13;
 const ALIGNMENT_CHECK: u8 = 17;
 const MACHINE_CHECK: u8 = 18;
 
+/// Bits of EXITINFO1 of a nested page fault.
+const FETCH: u64 = 1 << 4;
+const TABLE: u64 = 1 << 33;
+
 impl Nesting {
     /// L2 has an exception next.
     fn raise(&mut self, vector: u8, error_code: Option<u32>) {
         self.inner.event_inj = svm::injected(Event::exception(vector, error_code));
     }
 
-    /// L2 goes on behind an instruction of so many bytes; where the CPU doesn't tell where that is,
-    /// it is taken to have no prefix.
-    fn go_behind(&mut self, bytes: u64) {
-        let told = self.features.next_rip.then_some(self.inner.next_rip);
-        self.inner.advance(told.unwrap_or(self.inner.rip.wrapping_add(bytes)));
+    /// L2 used what L1 has at `address`: registers of which L1's own accesses exit, or nothing.
+    fn used(&mut self, v01: &mut Vmcb, address: u64, event: Option<Event>) -> Inner {
+        let info = self.inner.exit_info1;
+        if event.is_some() || info & (FETCH | TABLE) != 0 {
+            // Neither gates nor tables nor code are there.
+            self.raise(UNDEFINED, None);
+            return Inner::Done;
+        }
+        self.serve(v01, Exit::NestedFault { address, fetch: false, table: false, event: None })
     }
 
     /// Delivers again what was being delivered when L2 was left.
@@ -56,7 +63,7 @@ impl Nesting {
     /// A nested page fault where L1 has nested tables. The code: L1's fault.
     fn fill(
         &mut self,
-        v01: &Vmcb,
+        v01: &mut Vmcb,
         memory: &dyn GuestPages,
         event: Option<Event>,
     ) -> Result<Inner, u32> {
@@ -83,9 +90,8 @@ impl Nesting {
         if write && !page.access.contains(Rights::WRITE)
             || fetch && !page.access.contains(Rights::EXECUTE)
         {
-            // The host doesn't let L1 itself do that to these registers.
-            self.raise(UNDEFINED, None);
-            return Ok(Inner::Done);
+            // The host doesn't let L1 itself do that to these registers without an exit.
+            return Ok(self.used(v01, walked.gpa, event));
         }
         match self.shadow.fill(&mut self.frames, cr3, gpa, page) {
             Ok(false) => {}
@@ -99,7 +105,7 @@ impl Nesting {
     /// An exit that L1 didn't ask for.
     fn put_right(
         &mut self,
-        (v01, memory, msr): (&Vmcb, &dyn GuestPages, u32),
+        (v01, memory, msr): (&mut Vmcb, &dyn GuestPages, u32),
         event: Option<Event>,
         in_service: &dyn Fn(u8) -> bool,
     ) -> Result<Inner, u32> {
@@ -121,27 +127,21 @@ impl Nesting {
                 self.inner.intercept_dr_write = 0;
             }
             exit::RDPMC => self.raise(GENERAL_PROTECTION, Some(0)),
-            exit::IOIO => {
-                if let Some((access, next)) = svm::port_access(self.inner) {
-                    if self.open_ports(v01, memory, &access) {
-                        return Ok(Inner::Filled);
-                    }
-                    self.inner.advance(next);
-                    return Ok(Inner::Port(access, self.inner.rax));
-                }
-                self.raise(UNDEFINED, None);
+            exit::IOIO
+                if svm::port_access(self.inner)
+                    .is_some_and(|access| self.open_ports(v01, memory, &access)) =>
+            {
+                return Ok(Inner::Filled);
             }
-            exit::CPUID => {
-                self.go_behind(2);
-                return Ok(Inner::Cpuid(self.inner.rax, self.inner.cr4));
-            }
-            // As for L1: nothing is done.
-            exit::INVD | exit::WBINVD if self.inner.cpl == 0 => self.go_behind(2),
-            exit::INVD | exit::WBINVD => self.raise(GENERAL_PROTECTION, Some(0)),
             exit::MSR if self.open_msr(v01, memory, msr, self.inner.exit_info1 & 1 != 0) => {
                 return Ok(Inner::Filled);
             }
-            _ => self.raise(UNDEFINED, None),
+            // L1 has no nested tables.
+            exit::NPF => return Ok(self.used(v01, self.inner.exit_info2, event)),
+            _ => match svm::instruction(self.inner) {
+                Some(exit) => return Ok(self.serve(v01, exit)),
+                None => self.raise(UNDEFINED, None),
+            },
         }
         Ok(Inner::Done)
     }
@@ -208,6 +208,7 @@ impl SvmCpu {
             Owner::Host => nesting.put_right((v01, memory, msr), event, &in_service),
         };
         match outcome {
+            Ok(Inner::Done) => self.raised(event),
             Ok(inner) => inner,
             Err(code) => {
                 nesting.tell(v01, code, event);
@@ -217,19 +218,29 @@ impl SvmCpu {
         }
     }
 
-    /// L2 used `at` of L1's, where L1 itself has these registers, or none. L2 tries again, and that
-    /// puts the translation in; what L1 has in its tables by then counts.
+    /// L2 used `at` of L1's, where L1 itself has these registers without an exit, or none. If it
+    /// has, L2 tries again, and that puts the translation in; what L1 has in its tables by then
+    /// counts.
     #[cold]
     #[inline(never)]
-    pub(in crate::cpu::svm) fn registers_of_l1(&mut self, at: u64, found: Option<Mapping>) {
+    pub(in crate::cpu::svm) fn registers_of_l1(
+        &mut self,
+        at: u64,
+        found: Option<Mapping>,
+    ) -> Inner {
         let in_service = self.owns_in_service();
-        let Some(nesting) = self.nesting.as_deref_mut() else { return };
-        let Some(found) = found else {
-            // The host answers for a device here, or nothing does: L1 alone has that.
-            return nesting.raise(UNDEFINED, None);
-        };
-        nesting.registers.learn(at, found);
-        nesting.redeliver(svm::event(nesting.inner, &nesting.features, &in_service));
+        let v01 = &mut *self.vcpu.vmcb;
+        let Some(nesting) = self.nesting.as_deref_mut() else { return Inner::Done };
+        let event = svm::event(nesting.inner, &nesting.features, &in_service);
+        match found {
+            // The host answers for a device here, or nothing does.
+            None => nesting.used(v01, at, event),
+            Some(found) => {
+                nesting.registers.learn(at, found);
+                nesting.redeliver(event);
+                Inner::Filled
+            }
+        }
     }
 
     /// Leaves L2 for an event of L1's, if L1 intercepts it.
@@ -255,9 +266,31 @@ impl SvmCpu {
             nesting.inner.intercept_dr_write = debug;
         }
         (nesting.inner.exit_info1, nesting.inner.exit_info2) = (0, 0);
-        nesting.tell(v01, code, event);
-        self.told(code);
+        self.tell_late(code, event);
         true
+    }
+
+    /// L2 may have an exception next, which L1 is told if it intercepts it.
+    #[cold]
+    #[inline(never)]
+    fn raised(&mut self, event: Option<Event>) -> Inner {
+        match self.nesting.as_deref_mut().and_then(Nesting::intercepted) {
+            None => Inner::Done,
+            Some(code) => {
+                self.tell_late(code, event);
+                Inner::Told
+            }
+        }
+    }
+
+    /// Leaves L2 for what it wasn't left for.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn tell_late(&mut self, code: u32, event: Option<Event>) {
+        if let Some(nesting) = self.nesting.as_deref_mut() {
+            nesting.tell(self.vcpu.vmcb, code, event);
+        }
+        self.told(code);
     }
 
     /// L1 goes on with its flag clear.

@@ -18,6 +18,7 @@
 //! | `leaving` | the exits of L2 |
 //! | `maps` | the permission maps by which L2 runs |
 //! | `memory` | L1's memory, the frames of the composed tables |
+//! | `serving` | what L2 does as L1's own |
 
 mod guarding;
 mod holding;
@@ -25,6 +26,7 @@ mod instructions;
 mod leaving;
 mod maps;
 mod memory;
+mod serving;
 
 use crate::memory as machine;
 use alloc::vec::Vec;
@@ -88,6 +90,10 @@ pub struct Nesting {
     on: bool,
     /// Which MOVs to debug registers exit, while some don't for one entry.
     debug: Option<u16>,
+    /// While 01 has L2's registers, and this block L1's: L2's CR2 as it was.
+    served: Option<u64>,
+    /// What L1's tables lack for that: EXITINFO1 and EXITINFO2 of L1's fault.
+    lacks: Option<(u64, u64)>,
 }
 
 impl Nesting {
@@ -136,6 +142,8 @@ impl Nesting {
             keep: Keep::default(),
             on: false,
             debug: None,
+            served: None,
+            lacks: None,
         })
     }
 
@@ -182,11 +190,6 @@ impl Nesting {
         svm::pending(self.inner).is_some()
     }
 
-    /// L2's accumulator.
-    pub fn set_accumulator(&mut self, value: u64) {
-        self.inner.rax = value;
-    }
-
     /// Nothing that the CPU has cached of L2's translations is used again.
     pub fn flush(&mut self) {
         self.inner.tlb_control = 1;
@@ -226,6 +229,7 @@ impl Nesting {
     pub fn reset(&mut self) {
         self.nest.forget();
         (self.block, self.held, self.on) = (None, None, false);
+        (self.served, self.lacks) = (None, None);
         self.keep = Keep::default();
         self.registers.forget();
         self.forget_tables();

@@ -21,8 +21,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             return;
         }
         let paging = self.cpu.paging();
-        let Ok(gpa) =
-            walk::translate(&self.vm.guest.memory, &paging, base, walk::Access::default())
+        let Ok(gpa) = walk::translate(&self.physical(), &paging, base, walk::Access::default())
         else {
             return;
         };
@@ -46,7 +45,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
         let (paging, mut page) = (self.cpu.paging(), [0; delivery::PAGE_BYTES]);
         walk::translate(
-            &self.vm.guest.memory,
+            &self.physical(),
             &paging,
             base.wrapping_add(offset),
             walk::Access::default(),
