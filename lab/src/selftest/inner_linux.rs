@@ -134,6 +134,20 @@ pub fn boot_loads(cx: &Context, times: u64) -> Result<Heard> {
     hear(cx, Plan::new(vec![vm]), vec![Disk::File(loads)], PATIENCE_WITH_LOADS)
 }
 
+/// Boots it with these CPUs, with a disk of KVM's own tests ([`super::kvm_selftests`]), which runs
+/// them as these words say.
+pub fn boot_selftests(
+    cx: &Context,
+    disk: PathBuf,
+    words: &str,
+    cpus: Vec<u32>,
+    patience: Duration,
+) -> Result<Heard> {
+    let vm = Vm { devices: vec!["nvme0".parse()?], cpus, ..vm(cx) };
+    let vm = Vm { cmdline: format!("{} {words}", vm.cmdline), ..vm };
+    hear(cx, vm, vec![Disk::File(disk)], patience)
+}
+
 /// A file of the guest's.
 fn made(cx: &Context, file: &str) -> PathBuf {
     cx.root.join("build/guest-nested").join(file)

@@ -26,6 +26,7 @@ pub mod inner_network;
 mod inventory;
 mod judge;
 pub mod kernel;
+mod kvm_selftests;
 mod machine_check;
 mod moves;
 mod names;
@@ -144,6 +145,8 @@ struct Chosen {
     hypervisors: Vec<hypervisor::Kind>,
     /// The same, and netperf at one level and at two.
     networks: bool,
+    /// The same with KVM's own tests.
+    kvm: Vec<kvm_selftests::Kind>,
     /// Exitless as one.
     exitless: Vec<Case>,
     stock: Vec<stock::Kind>,
@@ -166,6 +169,7 @@ impl Chosen {
             kernels: if usual { table::chosen(quick, long, only) } else { Vec::new() },
             hypervisors: if usual { hypervisor::chosen(quick, only) } else { Vec::new() },
             networks: usual && inner_network::is_chosen(long, only),
+            kvm: if usual { kvm_selftests::chosen(quick, long, only) } else { Vec::new() },
             exitless: if usual { inner_exitless::chosen(quick, only) } else { Vec::new() },
             stock: if qemu && anything { stock::chosen(quick, long, only) } else { Vec::new() },
             vfio: usual && vfio::is_chosen(quick, only),
@@ -191,6 +195,7 @@ impl Chosen {
             .chain(kernels)
             .chain(hypervisors)
             .chain(self.networks.then(|| inner_network::NAME.to_owned()))
+            .chain(self.kvm.iter().map(|kind| kind.name.to_owned()))
             .chain(self.exitless.iter().map(|case| case.name.clone()))
             .chain(self.stock.iter().map(|kind| kind.name().to_owned()))
             .chain(self.vfio.then(|| vfio::NAME.to_owned()))
@@ -209,8 +214,7 @@ pub fn list(choice: Choice) -> Result<Vec<String>> {
 pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
     let chosen = Chosen::of(choice)?;
     let tally = Tally::new(chosen.names().len());
-    let Chosen { cases, kernels, hypervisors, networks, exitless, stock, vfio, bochs, vmx } =
-        chosen;
+    let Chosen { cases, kernels, hypervisors, networks, kvm, exitless, stock, vfio, bochs, vmx } = chosen;
     let (only, total) = (choice.only, all().len());
     let has = |variant| cases.iter().chain(&exitless).chain(&vmx).any(|c| c.has(variant));
     let kernel = kernel::build(cx, has)?;
@@ -240,6 +244,7 @@ pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
     if networks {
         summary += inner_network::run(cx, &tally)?;
     }
+    summary += kvm_selftests::run(cx, &kvm, &tally)?;
     summary += inner_exitless::run(cx, &exitless, &kernel, &tally)?;
     summary += stock::run(cx, &stock, &tally)?;
     if vfio {
