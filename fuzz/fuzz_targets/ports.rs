@@ -77,6 +77,7 @@ fn end(number: u16, size: u8, value: u32) -> Option<PowerEvent> {
     match (number, size) {
         (0x600, 1) if value & 0x3C == 0x34 => Some(PowerEvent::Off),
         (0x604, 1) if value == 1 => Some(PowerEvent::Reset),
+        (0x604, 1) if value == 2 => Some(PowerEvent::Service),
         (0xCF9, 1) if value & 4 != 0 => Some(PowerEvent::Reset),
         (0x64, 1) if value == 0xFE => Some(PowerEvent::Reset),
         (0xF4, _) => Some(PowerEvent::DebugExit(value)),

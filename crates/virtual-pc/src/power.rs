@@ -3,6 +3,7 @@
 //! They hold no state: a write either is an event or does nothing, and all of
 //! them read as zero, save the keyboard controller, which isn't there otherwise.
 
+use crate::bios_data;
 use crate::ports::{Answers, Ports, Sizes, unclaimed};
 
 /// The guest's wish.
@@ -12,6 +13,8 @@ pub enum PowerEvent {
     Off,
     /// Asked to be reset.
     Reset,
+    /// Called a service of the firmware's, of which there is none.
+    Service,
     /// A test ended itself with this code.
     DebugExit(u32),
 }
@@ -31,6 +34,18 @@ pub const RESET_VECTOR: u64 = 0xF_FFF0;
 /// The code there: mov dx, 0x604; mov al, 1; out dx, al; hlt; jmp to the hlt.
 pub const RESET_CODE: [u8; 9] = [0xBA, 0x04, 0x06, 0xB0, 0x01, 0xEE, 0xF4, 0xEB, 0xFD];
 
+/// Where each interrupt of real mode leads, the BIOS' services among them, until a kernel sets its
+/// own: to [`SERVICE_AT`], as the table at 0 has it, offset before segment. A table of zeros would
+/// have the CPU execute itself, without end.
+pub const SERVICE_VECTOR: [u8; 4] = [SERVICE_OFFSET, 0, 0xC0, 0x9F];
+/// How many there are.
+pub const SERVICES: u64 = 256;
+/// In the BIOS' data behind its first bytes, where no kernel puts its own.
+pub const SERVICE_AT: u64 = bios_data::EXTENSION_AT + SERVICE_OFFSET as u64;
+const SERVICE_OFFSET: u8 = 0x10;
+/// The code there: mov dx, 0x604; mov al, 2; out dx, al; hlt; jmp to the hlt.
+pub const SERVICE_CODE: [u8; 9] = [0xBA, 0x04, 0x06, 0xB0, 0x02, 0xEE, 0xF4, 0xEB, 0xFD];
+
 /// One of these registers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Register {
@@ -38,7 +53,7 @@ enum Register {
     SleepControl,
     /// ACPI sleep status.
     SleepStatus,
-    /// The FADT's reset register.
+    /// The FADT's reset register; [`SERVICE_CODE`] has another value for it.
     Reset,
     /// The chipset's reset control.
     ResetControl,
@@ -84,6 +99,7 @@ pub fn write(port: u16, size: u8, value: u32) -> Option<PowerEvent> {
             Some(PowerEvent::Off)
         }
         Register::Reset if value == 1 => Some(PowerEvent::Reset),
+        Register::Reset if value == 2 => Some(PowerEvent::Service),
         Register::ResetControl if value & RESET_CPU != 0 => Some(PowerEvent::Reset),
         Register::KeyboardCommand if value == PULSE_RESET => Some(PowerEvent::Reset),
         Register::DebugExit => Some(PowerEvent::DebugExit(value)),
@@ -108,6 +124,22 @@ mod tests {
         let [_, low, high, _, value, ..] = RESET_CODE;
         let port = u16::from_le_bytes([low, high]);
         assert_eq!(write(port, 1, value.into()), Some(PowerEvent::Reset));
+    }
+
+    #[test]
+    fn a_service_that_is_called_ends_the_machine() {
+        let [_, low, high, _, value, out, ..] = SERVICE_CODE;
+        let port = u16::from_le_bytes([low, high]);
+        assert_eq!(write(port, 1, value.into()), Some(PowerEvent::Service));
+        assert_eq!(out, 0xEE);
+        let [offset, above, low, high] = SERVICE_VECTOR;
+        let segment = u64::from(u16::from_le_bytes([low, high]));
+        let at = (segment << 4) + u64::from(u16::from_le_bytes([offset, above]));
+        assert_eq!(at, SERVICE_AT);
+        let first = bios_data::EXTENSION_AT + bios_data::EXTENSION.len() as u64;
+        let end = bios_data::EXTENSION_AT + (u64::from(bios_data::EXTENSION[0]) << 10);
+        assert!(at >= first && at + SERVICE_CODE.len() as u64 <= end);
+        assert!(SERVICES * SERVICE_VECTOR.len() as u64 <= bios_data::AT);
     }
 
     #[test]

@@ -159,6 +159,15 @@ pub fn start_up(cpu: usize, page: u8) {
     x2apic::send(cpu as u32, command::START_UP | u64::from(page));
 }
 
+/// Sends a start-up IPI for a page whose code calls the BIOS: `int 0x15`, `hlt`.
+pub fn start_up_in_bios(cpu: usize) {
+    // SAFETY: the page is the trampoline's own.
+    unsafe {
+        ((u64::from(START_PAGES[0]) << 12) as *mut [u8; 3]).write_volatile([0xCD, 0x15, 0xF4])
+    }
+    start_up(cpu, START_PAGES[0]);
+}
+
 /// INIT and two start-up IPIs, as Linux sends them; says whether the CPU came up.
 pub fn start(cpu: usize) -> bool {
     let before = starts(cpu);

@@ -26,12 +26,16 @@ impl Contents {
         let below = [
             (bios_data::AT, data_area.as_slice()),
             (bios_data::EXTENSION_AT, bios_data::EXTENSION.as_slice()),
+            (power::SERVICE_AT, power::SERVICE_CODE.as_slice()),
         ];
         let firmware = [
             (acpi::guest::BASE, self.tables.as_slice()),
             (power::RESET_VECTOR, power::RESET_CODE.as_slice()),
         ];
-        let mut all = below.into_iter().chain(segments).chain(blobs).chain(initrd).chain(firmware);
+        let service = power::SERVICE_VECTOR.as_slice();
+        let vectors = (0..power::SERVICES).map(|n| (n * service.len() as u64, service));
+        let mut all =
+            vectors.chain(below).chain(segments).chain(blobs).chain(initrd).chain(firmware);
         all.all(|(at, bytes)| {
             (at..).step_by(PIECE as usize).zip(bytes.chunks(PIECE as usize)).all(|(at, bytes)| {
                 pause();

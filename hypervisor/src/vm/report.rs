@@ -108,6 +108,7 @@ fn sentence(fault: Fault) -> String {
     match fault {
         Fault::Shutdown => "triple fault".into(),
         Fault::MachineCheck => "the machine reported an error (machine check)".into(),
+        Fault::Service => "it called a BIOS, and a VM has none".into(),
         Fault::TaskSwitch => "it switched tasks through a task gate, which isn't emulated".into(),
         Fault::InvalidState => {
             "it brought its control registers into a state that no CPU can be entered in".into()

@@ -44,6 +44,8 @@ pub enum Fault {
     MachineCheck,
     /// A hardware task switch, which isn't emulated.
     TaskSwitch,
+    /// A call of a firmware's service.
+    Service,
     /// Code of guest-physical memory that isn't there.
     Fetch(u64),
     /// An access to device registers by an instruction that isn't emulated.

@@ -82,6 +82,9 @@ pub fn all() -> Vec<Case> {
             cases.push(case(format!("smp-{group}/{test}-{MANY}"), false, [guest]));
         }
     }
+    let end = Expected::Fault("it called a BIOS, and a VM has none");
+    let caller = Guest { end, ..several("ap-bios", Policy::Direct) };
+    cases.push(case("smp-direct/ap-bios".to_owned(), false, [caller]));
     for policy in [Policy::Eli, Policy::Direct] {
         let guest = Guest { devices: vec![nvme(0)], ..several("reset-rewrites", policy) };
         cases.push(case(format!("smp-{}/reset-rewrites", policy.label()), false, [guest]));

@@ -180,6 +180,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("start-storm", smp_hostile::start_storm),
     ("init-self", smp_hostile::init_self),
     ("ap-triple-fault", smp_hostile::triple_fault),
+    ("ap-bios", smp_hostile::bios_call),
     ("ap-power-off", smp_hostile::power_off),
     ("ap-reset", smp_hostile::reset),
     ("reset-rewrites", smp_reset::rewritten),

@@ -165,6 +165,16 @@ pub fn triple_fault(test: &str, boot: &Boot) {
     check!(test, false, "the machine is still here");
 }
 
+/// A CPU in real mode calls a BIOS, as kernels do whose loaders leave that to them.
+pub fn bios_call(test: &str, boot: &Boot) {
+    let Some(count) = super::cpus(test, boot) else { return };
+    smp::stop(count - 1);
+    wait::ticks(5_000_000);
+    smp::start_up_in_bios(count - 1);
+    wait::settle();
+    check!(test, false, "the machine is still here");
+}
+
 /// Another CPU powers the machine off.
 pub fn power_off(test: &str, boot: &Boot) {
     let Some(count) = super::cpus(test, boot) else { return };

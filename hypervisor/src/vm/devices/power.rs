@@ -4,7 +4,7 @@
 use crate::vm::board::Board;
 use crate::vm::devices::bus::{Claim, Device};
 use crate::vm::exit_context::ExitContext;
-use crate::vm::stop::Stop;
+use crate::vm::stop::{Fault, Stop};
 use alloc::vec::Vec;
 use ledger::Reason;
 use virtual_pc::power::{self, PowerEvent};
@@ -32,6 +32,7 @@ impl Device for PowerRegisters {
         match power::write(port, size, value) {
             Some(PowerEvent::Off) => Err(Stop::PowerOff),
             Some(PowerEvent::Reset) => Err(Stop::Reset),
+            Some(PowerEvent::Service) => Err(Fault::Service.into()),
             Some(PowerEvent::DebugExit(code)) => Err(Stop::DebugExit(code)),
             None => Ok(()),
         }
