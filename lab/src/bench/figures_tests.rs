@@ -41,6 +41,7 @@ fn window(kind: Kind, operations: u64, ticks: u64) -> Window {
         host: operations * HOST + ticks * TICK_HOST + edge,
         others: 0,
         vmruns: entries,
+        outer_vmruns: 0,
     }
 }
 
@@ -151,7 +152,7 @@ proptest! {
                 bytes: n[4],
                 packets: 0,
                 exits: Some(Exits { entries: n[5], injected: n[0], by_reason: vec![n[0], n[5]], ..Exits::default() }),
-                guest: n[1], host: n[2], others: n[0], vmruns: n[3],
+                guest: n[1], host: n[2], others: n[0], vmruns: n[3], outer_vmruns: n[4],
             }
         }).collect();
         if let Ok(f) = Figures::of(&windows) {

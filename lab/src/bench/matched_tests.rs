@@ -26,6 +26,7 @@ fn pair(operations: u64, pace: u64, work: u64) -> [Window; 2] {
             host: 0,
             others: 0,
             vmruns: 0,
+            outer_vmruns: 0,
         }
     })
 }

@@ -145,7 +145,7 @@ pub fn boot_selftests(
 ) -> Result<Heard> {
     let vm = Vm { devices: vec!["nvme0".parse()?], cpus, ..vm(cx) };
     let vm = Vm { cmdline: format!("{} {words}", vm.cmdline), ..vm };
-    hear(cx, vm, vec![Disk::File(disk)], patience)
+    hear(cx, Plan::new(vec![vm]), vec![Disk::File(disk)], patience)
 }
 
 /// A file of the guest's.

@@ -214,7 +214,8 @@ pub fn list(choice: Choice) -> Result<Vec<String>> {
 pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
     let chosen = Chosen::of(choice)?;
     let tally = Tally::new(chosen.names().len());
-    let Chosen { cases, kernels, hypervisors, networks, kvm, exitless, stock, vfio, bochs, vmx } = chosen;
+    let Chosen { cases, kernels, hypervisors, networks, kvm, exitless, stock, vfio, bochs, vmx } =
+        chosen;
     let (only, total) = (choice.only, all().len());
     let has = |variant| cases.iter().chain(&exitless).chain(&vmx).any(|c| c.has(variant));
     let kernel = kernel::build(cx, has)?;

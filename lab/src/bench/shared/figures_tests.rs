@@ -32,6 +32,7 @@ fn window(kind: Kind, operations: u64, away: u64, exited: u64) -> Window {
         host: 100 * operations,
         others: 50 * operations,
         vmruns: 0,
+        outer_vmruns: 0,
     }
 }
 

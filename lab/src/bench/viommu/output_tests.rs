@@ -31,6 +31,7 @@ fn cell(place: Place, guest: u64, exits: u64, host: u64) -> Cell {
             host: 0,
             others: 0,
             vmruns: 0,
+            outer_vmruns: 0,
         }
     };
     let windows =
