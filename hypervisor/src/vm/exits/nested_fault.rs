@@ -157,8 +157,12 @@ impl<C: VirtualCpu> Vcpu<C> {
             }
         }
         if let Err(why) = emulate_mmio(instruction, &mut self.cpu, &mut GuestVectors, &mut access) {
-            // It has touched nothing, and can't be what exited.
-            return if elements.is_some() {
+            // It has touched nothing. A guest's own can't be what exited; an inner guest's may be,
+            // where its operand would have had another exit: LMSW.
+            return if self.serves {
+                self.cpu.inject(UNDEFINED, None);
+                Ok(reason)
+            } else if elements.is_some() {
                 Ok(reason)
             } else {
                 Err(Fault::Instruction { address, why }.into())
