@@ -33,8 +33,8 @@ const LEGEND: &str = "\
 Exits of the host: of the VM that L1 is, whichever level runs. Told: exits of L2 after which KVM was \
 entered, by its own count. Interrupts and ticks are those that netperf's own level had. Times are the \
 emulator's, by that level's clock, against L1's own by the same card; those of what L1 gives away, \
-against those of L1 that keeps it. Forwarding is by routes, and proxy ARP: a virtual function takes \
-no frames for a second address, so that it can't be part of a bridge. Dashes: Exitless emulates no \
+against those of L1 that keeps it. Forwarding is by routes, and proxy ARP: a virtual function isn't \
+promiscuous, which a bridge needs. Dashes: Exitless emulates no \
 card for L1, and a card that its sidecore serves is behind no IOMMU by which L1 could give it to L2. \
 Ticks out: how many a transaction has is a matter of how slow the emulator is, and each has three \
 exits. The sidecore polls, and the emulator runs it beside L1: a busy computer with few cores makes that \
@@ -96,7 +96,7 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
     println!("1 of 3: the hypervisor and the guests");
     cx.hypervisor()?;
     let guest = inner_network::prepare(cx)?;
-    println!("2 of 3: three runs, of some two minutes each on an idle machine");
+    println!("2 of 3: three runs, ten minutes together on a busy machine");
     let mut rows = Vec::new();
     for own in Own::ALL {
         let step = Step::begin(format!("L1's network card: {}", label(own)));
@@ -203,7 +203,7 @@ fn table(exchange: Exchange, own: Own, rows: &[Row]) -> Table {
     let note = if own == Own::Assigned { "L1's card is assigned" } else { "L1's is paravirtual" };
     table.section(Source::Measured, note);
     counts::lines(&mut table, &columns, (1000.0, "milliseconds"));
-    table.section(Source::Modelled, "three exits of L2's for each tick of its");
+    table.section(Source::Modelled, "three exits of L2 for each of its ticks");
     let without =
         |c: &&Counts| if c.told > 0.0 { two(c.told - PER_TICK * c.ticks) } else { two(0.0) };
     table.line("exits of L2, ticks out", columns.iter().map(without));
