@@ -5,7 +5,7 @@
 //! bytes at most.
 
 use crate::cpu::vendor::VirtualCpu;
-use crate::vm::exits::serving::Physical;
+use crate::vm::exits::physical::Physical;
 use crate::vm::memory::Memory;
 use decode::Segment;
 use paging::walk;

@@ -7,59 +7,16 @@
 
 use crate::cpu::vendor::{Exit, Inner, VirtualCpu};
 use crate::vm::Vcpu;
-use crate::vm::memory::Memory;
+use crate::vm::exits::physical::{Addresses, Physical};
 use crate::vm::stop::{Fault, Stop};
 use ledger::Reason;
-use paging::walk::GuestMemory;
-
-/// Where an inner guest's physical addresses are in the guest's memory.
-trait Addresses {
-    fn find(&self, memory: &Memory, address: u64, write: bool) -> Option<u64>;
-}
-
-impl<C: VirtualCpu> Addresses for C {
-    fn find(&self, memory: &Memory, address: u64, write: bool) -> Option<u64> {
-        self.inner_address(memory, address, write)
-    }
-}
-
-/// The physical memory of what runs. One type for all, so that a walk is compiled once.
-pub struct Physical<'a> {
-    memory: &'a Memory,
-    inner: Option<&'a dyn Addresses>,
-}
-
-impl<'a> Physical<'a> {
-    /// The guest's own.
-    pub fn of(memory: &'a Memory) -> Self {
-        Physical { memory, inner: None }
-    }
-
-    /// Where an address is in the guest's memory.
-    pub fn find(&self, address: u64, write: bool) -> Option<u64> {
-        match self.inner {
-            Some(inner) => inner.find(self.memory, address, write),
-            None => Some(address),
-        }
-    }
-}
-
-impl GuestMemory for Physical<'_> {
-    fn read_u64(&self, address: u64) -> Option<u64> {
-        self.memory.read_u64(self.find(address, false)?)
-    }
-
-    fn read_u32(&self, address: u64) -> Option<u32> {
-        self.memory.read_u32(self.find(address, false)?)
-    }
-}
 
 impl<C: VirtualCpu> Vcpu<C> {
     /// The physical memory of what runs.
     #[inline]
     pub(in crate::vm) fn physical(&self) -> Physical<'_> {
         let inner = self.serves.then_some(&self.cpu as &dyn Addresses);
-        Physical { memory: &self.vm.guest.memory, inner }
+        Physical::within(&self.vm.guest.memory, inner)
     }
 
     /// Mustn't what it executes end the VM?
