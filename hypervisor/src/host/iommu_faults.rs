@@ -1,6 +1,6 @@
 //! What the IOMMUs blocked, reported by core 0: the interrupt for it is held back for a while
-//! after each, and until the guest is told that has an IOMMU of its own; what each device tries is
-//! logged by its kind.
+//! after each; what each device tries is logged by its kind. A guest that has an IOMMU of its own
+//! and keeps it busy is told later, and nobody else waits for that.
 //!
 //! Guarantees: a guest whose device does something forbidden as fast as it can causes at most
 //! a hundred of these interrupts a second. Core 0 looks once a second besides.
@@ -40,7 +40,7 @@ impl FaultReports {
             iommu::mask_faults(true);
             (self.masked, self.last) = (true, rdtsc());
             self.faults.report(self.way);
-        } else if self.masked && since > cpu::tsc_hz() / 100 && guest_faults::tell() {
+        } else if self.masked && since > cpu::tsc_hz() / 100 {
             self.masked = false;
             iommu::mask_faults(false);
         } else if since > cpu::tsc_hz() {
@@ -49,6 +49,8 @@ impl FaultReports {
             fault_interrupt::look_unasked();
             self.faults.report("nobody");
             iommu::mask_faults(false);
+        } else {
+            guest_faults::tell();
         }
     }
 }

@@ -47,14 +47,11 @@ pub fn note(fault: &::iommu::Fault) {
     }
 }
 
-/// Tells of what was noted; false: some of it is to be told later.
-pub fn tell() -> bool {
-    let mut all = true;
+/// Tells of what was noted; whose unit somebody is at is told the next time.
+pub fn tell() {
     for Unit { iommu, untold, .. } in UNITS.lock().iter_mut().filter(|u| !u.untold.is_empty()) {
-        match iommu.tell(untold.iter().copied()) {
-            true => untold.clear(),
-            false => all = false,
+        if iommu.tell(untold.iter().copied()) {
+            untold.clear();
         }
     }
-    all
 }

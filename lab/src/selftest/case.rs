@@ -38,6 +38,8 @@ pub struct Case {
     pub host: Host,
     /// What the hypervisor's log must say, each in one of its lines.
     pub log: Vec<&'static str>,
+    /// What the hypervisor's log must not say, in any of its lines.
+    pub unsaid: Vec<&'static str>,
     /// The host must have looked over what confines the VMs at least once.
     pub audited: bool,
     /// The hypervisor's log must have nothing to warn of.

@@ -235,6 +235,7 @@ pub fn case<const N: usize>(name: String, quick: bool, guests: [Guest; N]) -> Ca
         sidecores: 0,
         host: Host::default(),
         log: Vec::new(),
+        unsaid: Vec::new(),
         audited: false,
         silent: false,
         finding: None,

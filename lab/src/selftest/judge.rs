@@ -55,6 +55,9 @@ fn ends(case: &Case, outcome: &Outcome) -> Vec<String> {
     for wanted in case.log.iter().filter(|w| !outcome.log.iter().any(|l| l.contains(**w))) {
         wrong.push(format!("the hypervisor's log doesn't say {wanted:?}"));
     }
+    for unwanted in case.unsaid.iter().filter(|w| outcome.log.iter().any(|l| l.contains(**w))) {
+        wrong.push(format!("the hypervisor's log says {unwanted:?}"));
+    }
     let alarms = |l: &&String| {
         let expected = case.finding.is_some() || case.log.iter().any(|wanted| l.contains(wanted));
         let warns = case.silent && l.starts_with("warning: ");

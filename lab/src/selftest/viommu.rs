@@ -2,7 +2,7 @@
 //! an attacker beside a neighbour.
 
 use super::case::{Budget, Case, Expect, Expected, Guest, Special};
-use super::cases::{again, case, guest, heartbeat, nvme};
+use super::cases::{again, case, guest, heartbeat, nvme, second};
 use super::kernel::Variant;
 use exitless::report::VmReport;
 use ledger::Reason;
@@ -118,6 +118,12 @@ fn vtd() -> Vec<Case> {
     cases.push(polled(case("vtd-guest/faults".to_owned(), true, faults(Policy::Direct))));
     cases.push(polled(case("vtd-guest/faults-eli".to_owned(), false, faults(Policy::Eli))));
     cases.push(case("vtd-guest/faults-exits".to_owned(), false, faults(Policy::Trap)));
+    // One keeps its unit busy, and what another's device does is told of by the interrupt for it.
+    let held =
+        [behind(guest("vtd-held", Policy::Direct)), second(guest("dma-slow", Policy::Direct))];
+    let log = vec!["by device 00:11.0 was blocked", "reported by elsewhere"];
+    let held = case("vtd-guest/faults-held".to_owned(), false, held);
+    cases.push(Case { log, unsaid: vec!["reported by nobody"], ..held });
     let counted = |options| Guest { options, ..behind(guest("vtd-exits", Policy::Direct)) };
     cases.push(polled(case("vtd-guest/no-exit".to_owned(), true, [counted("exits=0")])));
     cases.push(case("vtd-guest/one-exit".to_owned(), true, [counted("exits=1")]));

@@ -301,3 +301,19 @@ fn load(address: u64) -> u64 {
     // SAFETY: as above.
     unsafe { (address as *const u64).read_volatile() }
 }
+
+/// Forbidden DMA, some times a second.
+pub fn dma_slow(test: &str, boot: &Boot) {
+    const TICKS: u64 = 20_000_000_000;
+    const BETWEEN: u64 = 700_000_000;
+    let Some(edu) = edu(test) else { return };
+    let outside = boot.memory_end().next_multiple_of(1 << 20) + (1 << 20);
+    let start = cpu::tsc();
+    let mut times = 0;
+    while cpu::tsc().wrapping_sub(start) < TICKS {
+        edu.start_from_memory(outside + times % 16 * PAGE, PAGE);
+        wait::ticks(BETWEEN);
+        times += 1;
+    }
+    check!(test, times > 0, "{times} times");
+}

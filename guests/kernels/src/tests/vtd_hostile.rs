@@ -98,3 +98,23 @@ fn as_at_first(test: &str, boot: &Boot, id: u32, edu: &crate::edu::Edu) {
     let moved = through(edu, AT, AT + PAGE);
     check!(test, mapped && moved && same(source, target), "DMA goes where it is mapped");
 }
+
+/// Has whoever serves the unit be at it all the time, while its device does what it may not.
+pub fn held(test: &str, boot: &Boot) {
+    const TICKS: u64 = 20_000_000_000;
+    let (Some(edu), Some(unit)) = (edu(test), started(test, boot)) else { return };
+    let id = endpoint(edu.function);
+    let loops = unit.table();
+    (0..512).for_each(|n| put(loops + 8 * n, loops | BOTH));
+    unit.set_context(id, DOMAIN, Some(loops));
+    check!(test, unit.ask(&[CONTEXTS, ALL]) && unit.translate(true), "it translates");
+    let start = crate::cpu::tsc();
+    let mut rounds = 0;
+    while crate::cpu::tsc().wrapping_sub(start) < TICKS {
+        edu.start_from_memory(AT, PAGE);
+        (0..100).for_each(|_| unit.put(ALL));
+        unit.tell();
+        rounds += 1;
+    }
+    check!(test, rounds > 0, "{rounds} rounds");
+}

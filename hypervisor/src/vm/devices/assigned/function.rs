@@ -136,7 +136,10 @@ impl PciFunction for AssignedDevice {
 
     fn end_reset(&mut self) {
         self.resets -= 1;
-        self.after_reset();
+        // While another goes on it isn't to be touched.
+        if self.resets == 0 {
+            self.after_reset();
+        }
     }
 
     fn restart(&mut self) {

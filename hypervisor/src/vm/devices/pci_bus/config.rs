@@ -18,12 +18,14 @@ impl Device for PciBus {
     fn claims(&self) -> Vec<Claim> {
         let windows = [MEM32_WINDOW, MEM64_WINDOW];
         let windows = windows.map(|window| Claim::Memory(window, Reason::MsixTable));
-        PORTS
-            .map(|ports| Claim::Ports(ports, Reason::PciConfig))
+        let ports = PORTS.map(|ports| Claim::Ports(ports, Reason::PciConfig));
+        // What is used most is found first.
+        let unit = self.unit.iter().map(|_| Claim::Memory(REGISTERS, Reason::GuestIommu));
+        ports
             .into_iter()
+            .chain(unit)
             .chain(windows)
             .chain([Claim::Memory(ECAM, Reason::PciConfig)])
-            .chain(self.unit.iter().map(|_| Claim::Memory(REGISTERS, Reason::GuestIommu)))
             .collect()
     }
 
@@ -54,14 +56,14 @@ impl Device for PciBus {
     }
 
     fn load(&mut self, _: &mut Board, cx: &mut ExitContext, address: u64, size: u8) -> Option<u64> {
+        if let Some(unit) = self.unit.as_ref().filter(|_| REGISTERS.contains(&address)) {
+            return Some(unit.load(address, size));
+        }
         if ECAM.contains(&address) {
             let access = self.config.by_memory(address - ECAM.start, size);
             return Some(access.map_or(u64::MAX, |access| self.read_config(cx, access).into()));
         }
-        match self.unit.as_ref().filter(|_| REGISTERS.contains(&address)) {
-            Some(unit) => Some(unit.load(address, size)),
-            None => self.bar_load(cx, address, size),
-        }
+        self.bar_load(cx, address, size)
     }
 
     fn store(
@@ -72,11 +74,11 @@ impl Device for PciBus {
         size: u8,
         value: u64,
     ) -> Option<Result<(), Stop>> {
-        let done = if ECAM.contains(&address) {
+        let done = if let Some(done) = self.store_to_unit(board, cx, (address, size, value)) {
+            done
+        } else if ECAM.contains(&address) {
             let access = self.config.by_memory(address - ECAM.start, size);
             access.map_or(Ok(()), |access| self.write_config(board, cx, access, value as u32))
-        } else if let Some(done) = self.store_to_unit(board, cx, (address, size, value)) {
-            done
         } else {
             self.bar_store(board, cx, address, size, value)?
         };
