@@ -74,6 +74,7 @@ pub fn all() -> Vec<Case> {
     let shared = |policy| ["timer", "self-ipi"].map(|test| beside(plain(test, policy))).into();
     let sending = |test| Guest { devices: Vec::new(), ..smp::several(test, Policy::Eli) };
     let restart = Guest { devices: Vec::new(), ..again("restart", Policy::Direct) };
+    let attacker = hostile::unordered("pci,msix,dma", Policy::Direct);
     let part = parts::on_part(virtio::with_disk(guest("virtio-load", Policy::Direct)), 0);
     let reset =
         || Guest { devices: vec![edu(0), nvme(0)], ..again("restart-devices", Policy::Direct) };
@@ -97,7 +98,7 @@ pub fn all() -> Vec<Case> {
         of("-device-eli", vec![guest("delivery", Policy::Eli)]),
         of("-device-trap", vec![guest("delivery", Policy::Trap)]),
         Case { sidecores: 1, machine: Special::Parts, ..of("-part", vec![part]) },
-        of("-hostile", vec![hostile::unordered("pci,msix,dma", Policy::Direct)]),
+        Case { long: true, ..of("-hostile", vec![attacker]) },
         of("-devices", devices()),
         Case { iommu: Iommu::AmdVi, ..of("-devices-amd", devices()) },
     ]
@@ -108,9 +109,10 @@ fn plain(tests: &'static str, policy: Policy) -> Guest {
 }
 
 /// Those that are chosen by a part of their name, or with all; a quick test has none.
-pub fn chosen(quick: bool, only: Option<&str>) -> Vec<Case> {
+pub fn chosen(quick: bool, long: bool, only: Option<&str>) -> Vec<Case> {
     let mut cases = all();
-    cases.retain(|case| only.map_or(!quick, |text| named(&case.name, text)));
+    let usual = |case: &Case| !quick && (long || !case.long);
+    cases.retain(|case| only.map_or_else(|| usual(case), |text| named(&case.name, text)));
     cases
 }
 

@@ -170,7 +170,7 @@ impl Chosen {
             hypervisors: if usual { hypervisor::chosen(quick, only) } else { Vec::new() },
             networks: usual && inner_network::is_chosen(long, only),
             kvm: if usual { kvm_selftests::chosen(quick, long, only) } else { Vec::new() },
-            exitless: if usual { inner_exitless::chosen(quick, only) } else { Vec::new() },
+            exitless: if usual { inner_exitless::chosen(quick, long, only) } else { Vec::new() },
             stock: if qemu && anything { stock::chosen(quick, long, only) } else { Vec::new() },
             vfio: usual && vfio::is_chosen(quick, only),
             bochs: if bochs { bochs::chosen(quick, only) } else { Vec::new() },

@@ -304,7 +304,7 @@ fn load(address: u64) -> u64 {
 
 /// Forbidden DMA, some times a second.
 pub fn dma_slow(test: &str, boot: &Boot) {
-    const TICKS: u64 = 20_000_000_000;
+    const TICKS: u64 = 8_000_000_000;
     const BETWEEN: u64 = 700_000_000;
     let Some(edu) = edu(test) else { return };
     let outside = boot.memory_end().next_multiple_of(1 << 20) + (1 << 20);

@@ -101,7 +101,7 @@ fn as_at_first(test: &str, boot: &Boot, id: u32, edu: &crate::edu::Edu) {
 
 /// Has whoever serves the unit be at it all the time, while its device does what it may not.
 pub fn held(test: &str, boot: &Boot) {
-    const TICKS: u64 = 20_000_000_000;
+    const TICKS: u64 = 8_000_000_000;
     let (Some(edu), Some(unit)) = (edu(test), started(test, boot)) else { return };
     let id = endpoint(edu.function);
     let loops = unit.table();
