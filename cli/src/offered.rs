@@ -9,7 +9,7 @@
 
 use crate::{machine, recording, report::Report, table::Table};
 use anyhow::Result;
-use plan::{DeviceName, Escaped, Owner, Plan, Policy, Size, WithoutRemapping};
+use plan::{DeviceName, Escaped, GuestIommu, Owner, Plan, Policy, Size, WithoutRemapping};
 use proto::offer::{Address, Function, Offer};
 use std::path::Path;
 
@@ -204,7 +204,16 @@ impl Offered {
             for (other, whose) in &taken {
                 if other.address == f.address {
                     wrong.push(format!("{said} is {whose}'s, too"));
-                } else if *whose != owner && f.together.contains(&other.address) {
+                } else if *whose == owner && f.together.contains(&other.address) {
+                    let hands_on = |vm: &plan::Vm<F>| vm.nested && vm.iommu != GuestIommu::None;
+                    let of = |vm: &&plan::Vm<F>| Owner::Vm(vm.name.as_str()) == owner;
+                    if plan.vms.iter().find(of).is_some_and(hands_on) {
+                        let other = Address(other.address);
+                        wrong.push(format!(
+                            "{said} can't be kept apart from {other}, which its own hypervisor can't see"
+                        ));
+                    }
+                } else if f.together.contains(&other.address) {
                     let other = Address(other.address);
                     wrong.push(format!("{said} can't be kept apart from {other} of {whose}"));
                 }

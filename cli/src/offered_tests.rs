@@ -52,6 +52,10 @@ fn each_thing_that_a_machine_lacks_is_a_sentence() {
     assert_eq!(lacks(vec![vm("a", 1, &["00:00.0"])]), ["VM \"a\": device 00:00.0 is a bridge"]);
     let apart = lacks(vec![vm("a", 1, &["nvme0"]), vm("b", 2, &["nvme1"])]);
     assert_eq!(apart, ["VM \"b\": device nvme1 can't be kept apart from 00:04.0 of VM \"a\""]);
+    let nested =
+        Vm { nested: true, iommu: plan::GuestIommu::VtD, ..vm("a", 1, &["nvme0", "nvme1"]) };
+    let handed_on = "VM \"a\": device nvme1 can't be kept apart from 00:04.0, which its own hypervisor can't see";
+    assert_eq!(lacks(vec![nested]), [handed_on]);
     let twice = lacks(vec![vm("a", 1, &["nvme0"]), vm("b", 2, &["00:04.0"])]);
     assert_eq!(twice, ["VM \"b\": device 00:04.0 is VM \"a\"'s, too"]);
     let none = [vec![Offer::Missing("no SVM".into())], whole()].concat();

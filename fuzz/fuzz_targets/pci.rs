@@ -70,7 +70,8 @@ enum Access {
         size: u8,
     },
     Store {
-        offset: u64,
+        function: u16,
+        register: u16,
         size: u8,
         value: u32,
     },
@@ -251,6 +252,18 @@ fn select(bus: &mut Bus, device: u8, register: u8) {
     bus.write_address(1 << 31 | device << 11 | u32::from(register));
 }
 
+/// Widths of accesses to memory, most of which configuration space has.
+const SIZES: [u8; 5] = [1, 2, 4, 8, 3];
+
+/// An access to configuration space in memory: mostly to a device that may be there, and to its
+/// first registers.
+fn in_memory(bus: &Bus, function: u16, register: u16, size: u8) -> Option<ConfigAccess> {
+    let function = if function >> 13 == 0 { function } else { (function % 10) << 3 };
+    let register = register & if register >> 13 == 0 { 0xFFF } else { 0x10F };
+    let at = u64::from(function) << 12 | u64::from(register);
+    bus.by_memory(at, SIZES[usize::from(size) % SIZES.len()])
+}
+
 /// Reads, and checks that no more than `size` bytes came.
 fn read(bus: &Bus, access: Option<ConfigAccess>, size: u8) -> u32 {
     let value = access.map_or(unclaimed(size), |access| bus.read(access));
@@ -303,13 +316,12 @@ fuzz_target!(|input: Input| {
                 check_write(&mut bus, access, value, &first, &writable);
             }
             Access::Load { function, register, size } => {
-                let at = u64::from(function) << 12 | u64::from(register & 0xFFF);
-                let access = bus.by_memory(at, size);
-                check_window(&bus, access, size);
-                read(&bus, access, size);
+                let access = in_memory(&bus, function, register, size);
+                check_window(&bus, access, SIZES[usize::from(size) % SIZES.len()]);
+                read(&bus, access, SIZES[usize::from(size) % SIZES.len()]);
             }
-            Access::Store { offset, size, value } => {
-                let access = bus.by_memory(offset % (ECAM.end - ECAM.start), size);
+            Access::Store { function, register, size, value } => {
+                let access = in_memory(&bus, function, register, size);
                 check_write(&mut bus, access, value, &first, &writable);
             }
             Access::Capability { device, index, offset, size, value } => {

@@ -15,6 +15,7 @@ const LEDGER: u32 = 0xFED0_0000;
 const IOMMU: u32 = 0xFED9_0000;
 /// Configuration space in memory, as the MCFG of these guests has it.
 const WINDOW: u64 = 0xE000_0000;
+const WINDOW_BYTES: u64 = 1 << 20;
 /// Inside the window that guests have for BARs.
 const INSIDE: u32 = 0xD000_0000;
 
@@ -92,13 +93,16 @@ pub fn memory(_: &str, _: &Boot) {
         for _ in 0..1500 {
             let (place, value) = (random.number(), random.number());
             let register = place >> 32 & if place >> 2 & 3 == 0 { 0xFFF } else { 0xFF };
-            let at = WINDOW + if place & 1 == 0 { place >> 16 & 0x10_000F } else { own | register };
+            let anywhere = (place >> 16) % (WINDOW_BYTES + 16);
+            let at = WINDOW + if place & 1 == 0 { anywhere } else { own | register };
             let aligned = if place >> 1 & 1 == 0 { 0 } else { 7 };
             match place >> 4 & 7 {
                 0 => cpu::mmio_write8(at, value as u8),
                 1 => cpu::mmio_write16(at & !(aligned & 1), value as u16),
                 2 | 3 => cpu::mmio_write(at & !(aligned & 3), value as u32),
                 4 => cpu::mmio_write64(at & !aligned, value),
+                5 => _ = cpu::mmio_read8(at),
+                6 => _ = cpu::mmio_read16(at & !(aligned & 1)),
                 _ => _ = cpu::try_load(at & !(aligned & 3)),
             }
         }

@@ -3,7 +3,7 @@
 //! Guarantees: a function that was given out is there, is an endpoint, is behind an IOMMU that
 //! tells it from all others, isn't used by firmware, and belongs to one VM; and it can be kept
 //! apart from those of every other VM and of the host. Doesn't keep a VM's functions apart from
-//! each other, nor from functions that nobody has, but those that no IOMMU serves, which may be all
+//! each other, if it hasn't guests of its own, nor from functions that nobody has, but those that no IOMMU serves, which may be all
 //! of them: they neither reach memory nor send messages from here on. Boot only.
 
 use super::reset::Method;
@@ -101,6 +101,22 @@ impl Assignment {
             }
         }
         Ok(kept)
+    }
+
+    /// The same for a VM that may hand them on to guests of its own: it sees each as a device of its
+    /// own, so that it couldn't know which can't be kept apart.
+    pub fn resolve_apart(&mut self, vm: &str, names: &[DeviceName]) -> Result<Vec<Bdf>, String> {
+        let found = self.resolve(vm, names)?;
+        for (n, bdf) in found.iter().enumerate() {
+            for other in found.iter().take(n) {
+                if let Some(why) = together(&self.survey, *bdf, *other) {
+                    return Err(format!(
+                        "device {bdf} can't be kept apart from {other}, as {why}, and its own hypervisor, which may give them to different guests, can't see that; give it only one of them"
+                    ));
+                }
+            }
+        }
+        Ok(found)
     }
 
     /// Finds the functions that `vm` names, refusing those that it can't have. The error is a

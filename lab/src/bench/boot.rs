@@ -134,7 +134,7 @@ pub fn boot(
     }
     let framing = if policy == Column::Bare { Framing::Raw } else { Framing::Frames };
     let setup = Setup { command, framing, timeout: Some(watch.patience), typed: None };
-    let mut inner = Demux::default();
+    let (mut inner, mut outer) = (Demux::default(), Report::new(["outer"]));
     let ended = session::run(setup, cx, |seen| {
         match seen {
             Seen::Said(Piece::Console { bytes, .. }) if policy == Column::Nested => {
@@ -147,13 +147,19 @@ pub fn boot(
                 result?;
             }
             // What the outer one counts is told of a VM that isn't the measured one.
-            Seen::Said(Piece::Record(_)) if policy == Column::Nested => {}
+            Seen::Said(Piece::Record(record)) if policy == Column::Nested => outer.see(&record),
             seen => watch.see(seen, &peer)?,
         }
         Ok(ControlFlow::Continue(()))
     })?;
     if cx.interrupted() {
         bail!("stopped");
+    }
+    if let Some(reason) = &outer.refused {
+        bail!("the hypervisor below refused to start: {reason}");
+    }
+    if outer.audit.findings > 0 {
+        bail!("the hypervisor below found {} of its tables wrong", outer.audit.findings);
     }
     watch.finish(&ended, &counts)
 }

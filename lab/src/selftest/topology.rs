@@ -3,7 +3,7 @@
 
 use super::case::{Case, Expect, Guest, Special};
 use super::cases::{again, case, guest};
-use plan::{DeviceName, Policy};
+use plan::{DeviceName, GuestIommu, Policy};
 
 /// One device with two functions, without ACS.
 const ONE_DEVICE: &[&str] = &["edu,addr=3.0,multifunction=on", "edu,addr=3.1"];
@@ -66,6 +66,7 @@ pub fn all() -> Vec<Case> {
     let switch = [at(3, 0, 0), at(4, 0, 0)];
     let cards = [at(1, 0, 0), at(2, 0, 0)];
     let card = [at(1, 0, 0), at(1, 0, 1)];
+    let policy = Some(Policy::Direct);
     let unplaced =
         Guest { devices: vec![at(0, 3, 0), at(1, 0, 0)], ..again("restart-devices", Policy::Eli) };
     vec![
@@ -99,6 +100,16 @@ pub fn all() -> Vec<Case> {
         Case {
             machine: Special::Devices(ONE_SWITCH),
             ..case("topology/together".to_owned(), false, [vm(&switch)])
+        },
+        // Its own hypervisor would take them for devices that have nothing in common.
+        Case {
+            machine: Special::Devices(ONE_SWITCH),
+            expect: Expect::Refused(vec!["04:00.0", "03:00.0", "port 02:0", "its own hypervisor"]),
+            ..case(
+                "topology/handed-on".to_owned(),
+                false,
+                [Guest { nested: true, iommu: GuestIommu::VtD, policy, ..vm(&switch) }],
+            )
         },
     ]
 }

@@ -28,7 +28,7 @@ const SERIAL_PORTS: (u16, u8) = (0x3F8, 8);
 const SERIAL_GSI: u32 = 4;
 
 /// With configuration space of one bus there.
-pub fn build(configuration_space: u64) -> Sdt {
+pub fn build(configuration_space: u32) -> Sdt {
     let mut body = Vec::new();
     let s5 = SLEEP_TYPE_S5;
     Name::new("_S5_".into(), &Package::new(vec![&s5, &s5, &ZERO, &ZERO])).to_aml_bytes(&mut body);
@@ -50,7 +50,7 @@ fn interrupt_model(body: &mut Vec<u8>) {
     Method::new("_PIC".into(), 1, false, vec![&keep]).to_aml_bytes(body);
 }
 
-fn devices(body: &mut Vec<u8>, configuration_space: u64) {
+fn devices(body: &mut Vec<u8>, configuration_space: u32) {
     let fixed = |(port, count): (u16, u8)| IO::new(port, port, 1, count);
     let memory = AddressSpaceCacheable::NotCacheable;
 
@@ -86,7 +86,7 @@ fn devices(body: &mut Vec<u8>, configuration_space: u64) {
     // A part of the board that is in the way of others: so the MCFG is believed.
     let (hid, uid) =
         (Name::new("_HID".into(), &EISAName::new("PNP0C02")), Name::new("_UID".into(), &ONE));
-    let reserved = Memory32Fixed::new(true, configuration_space as u32, CONFIGURATION_SPACE_BYTES);
+    let reserved = Memory32Fixed::new(true, configuration_space, CONFIGURATION_SPACE_BYTES);
     let reserved = Name::new("_CRS".into(), &ResourceTemplate::new(vec![&reserved]));
     let board = Device::new("BRD0".into(), vec![&hid, &uid, &reserved]);
 

@@ -1,8 +1,8 @@
 //! The tables a guest gets: hardware-reduced ACPI, one block at a fixed place.
 //!
-//! The guest is told of its vCPUs, one I/O APIC, the PM timer, a PCI bus without INTx lines and where
-//! its configuration space is in memory, a serial port, its own IOMMU if it has one, and how to switch off and reset. It isn't told of
-//! anything it can't use: no PIC, PIT, HPET, SCI or FACS.
+//! The guest is told of its vCPUs, one I/O APIC, the PM timer, a PCI bus without INTx lines, its
+//! configuration space in memory, a serial port, its own IOMMU if it has one, and how to switch off
+//! and reset. It isn't told of anything it can't use: no PIC, PIT, HPET, SCI or FACS.
 
 mod dmar;
 mod dsdt;
@@ -57,7 +57,7 @@ pub struct GuestConfig {
     /// The machine's PM timer, if the guest may read it.
     pub pm_timer: Option<PmTimer>,
     /// Guest-physical address of the configuration space of its PCI bus.
-    pub configuration_space: u64,
+    pub configuration_space: u32,
     /// Its own IOMMU, if it has one.
     pub iommu: Option<Iommu>,
 }
@@ -134,10 +134,10 @@ fn madt(vcpus: u32) -> Sdt {
 }
 
 /// The MCFG (PCI Firmware 3.3, 4.1.2): segment 0, bus 0.
-fn mcfg(configuration_space: u64) -> Sdt {
+fn mcfg(configuration_space: u32) -> Sdt {
     let mut body = Vec::new();
     body.qword(0);
-    body.qword(configuration_space);
+    body.qword(configuration_space.into());
     body.word(0);
     body.byte(0);
     body.byte(0);

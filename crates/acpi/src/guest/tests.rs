@@ -18,7 +18,7 @@ impl Physical for Block {
     }
 }
 
-const ECAM: u64 = 0xE000_0000;
+const ECAM: u32 = 0xE000_0000;
 
 fn table(block: &[u8], signature: &[u8; 4]) -> Vec<u8> {
     let at = (0..block.len()).step_by(16).find(|&at| block[at..].starts_with(signature)).unwrap();
@@ -221,7 +221,7 @@ proptest! {
         prop_assert_eq!(found.pm_timer, pm_timer);
         let register = ResetRegister::Port(RESET_PORT);
         prop_assert_eq!(found.reset, Some(Reset { register, value: RESET_VALUE }));
-        let bus = crate::Ecam { base: ECAM, segment: 0, bus_start: 0, bus_end: 0 };
+        let bus = crate::Ecam { base: ECAM.into(), segment: 0, bus_start: 0, bus_end: 0 };
         prop_assert_eq!(&found.ecams[..], &[bus][..]);
         prop_assert_eq!((found.dmar, found.ivrs), (None, None));
     }

@@ -8,7 +8,8 @@
 //!
 //! Doesn't guarantee that a driver clears a record by writing back the very word that it read:
 //! where no write exits that can't be seen. Linux and Xen write the one bit that clears. That no
-//! record is left stands in the status register when the driver next writes there, as both do.
+//! record is left stands in the status register at once where writes exit, else when the driver
+//! next writes there, as both do.
 
 use super::registers::{
     self as at, FAULT_ADDRESS, FAULT_CONTROL, FAULT_DATA, FAULT_STATUS, FULL, LOOKED, MASKED,
@@ -128,8 +129,16 @@ impl Faults {
         self.follow_mask(page);
     }
 
+    /// The guest may have cleared the last record, or let the interrupt go. There is no interrupt
+    /// for what it has cleared.
+    pub(super) fn look_again(&mut self, page: Registers<'_>) {
+        self.waits &= self.status(page) != 0;
+        self.follow_mask(page);
+        self.show(page);
+    }
+
     /// Goes by the register that masks the interrupt.
-    pub(super) fn follow_mask(&mut self, page: Registers<'_>) {
+    fn follow_mask(&mut self, page: Registers<'_>) {
         let control = page.get(FAULT_CONTROL);
         let masked = control & MASKED;
         if self.waits && masked == 0 {

@@ -234,7 +234,7 @@ impl Vtd {
         }
         if page.may_unmask() {
             self.words += 1;
-            self.faults.follow_mask(page);
+            self.faults.look_again(page);
             return Step::Worked;
         }
         let command = page.get(at::COMMAND);

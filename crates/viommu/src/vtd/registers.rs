@@ -198,7 +198,11 @@ impl<'a> Registers<'a> {
                 // Only what was written means something.
                 FAULT_STATUS => self.set(at, word & !NUMBER),
                 // Of a record all but this is read alone.
-                FAULTS..FAULTS_END if at % 16 == 12 && word & FULL != 0 => self.set(at, 0),
+                FAULTS..FAULTS_END if at % 16 == 12 && word & FULL != 0 => {
+                    self.set(at, 0);
+                    // The status register may have nothing to say any more.
+                    self.set(FAULT_CONTROL, self.get(FAULT_CONTROL) & !LOOKED);
+                }
                 COMMAND | 0x20..=0x2C | FAULT_CONTROL..=0x44 | QUEUE_TAIL | 0x90..=0x94 => {
                     self.set(at, word);
                 }

@@ -29,8 +29,11 @@ pub const DATA: u16 = 0xCFC;
 pub const PORTS: [Ports; 2] =
     [Ports::new(ADDRESS..=ADDRESS, Sizes::DWORD), Ports::new(DATA..=DATA + 3, Sizes::ALL)];
 
-/// Where configuration space is in memory: one bus.
-pub const ECAM: core::ops::Range<u64> = 0xE000_0000..0xE010_0000;
+/// Where configuration space is in memory.
+pub const ECAM_AT: u32 = 0xE000_0000;
+/// The same with its end: one bus.
+pub const ECAM: core::ops::Range<u64> = ECAM_AT as u64..ECAM_AT as u64 + (1 << 20);
+const _: () = assert!(MEM32_WINDOW.end <= ECAM.start);
 
 /// How many functions one VM can have.
 pub const MAX_FUNCTIONS: usize = 8;
@@ -119,7 +122,7 @@ impl Bus {
     }
 
     /// What an access of `size` bytes at [`ECAM`]`.start + offset` is for; `None`: nothing, as it
-    /// isn't one of 1, 2 or 4 bytes within a dword.
+    /// isn't one of 1, 2 or 4 bytes at a multiple of that.
     pub fn by_memory(&self, offset: u64, size: u8) -> Option<ConfigAccess> {
         if !matches!(size, 1 | 2 | 4) || !offset.is_multiple_of(size.into()) {
             return None;

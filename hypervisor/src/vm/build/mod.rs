@@ -58,7 +58,7 @@ use spin::Mutex;
 use viommu::vtd;
 use virtual_pc::cpuid::efer_offered;
 use virtual_pc::msr::Msrs;
-use virtual_pc::pci::ECAM;
+use virtual_pc::pci::{ECAM, ECAM_AT};
 
 const LOW_MEMORY_END: u64 = virtual_pc::bios_data::EXTENSION_AT;
 const MIB: u64 = 1 << 20;
@@ -130,7 +130,12 @@ pub fn all(machine: &Machine, image: &Image<'static>) -> Result<Built, String> {
         watchdog::feed();
         let name = vm.name.as_str();
         let of = |e: String| format!("VM {name:?}: {e}");
-        let devices = assignment.resolve(name, &vm.devices).map_err(of)?;
+        let hands_on = vm.nested && vm.iommu != GuestIommu::None;
+        let devices = match hands_on {
+            true => assignment.resolve_apart(name, &vm.devices),
+            false => assignment.resolve(name, &vm.devices),
+        };
+        let devices = devices.map_err(of)?;
         let builder = Builder { machine, image, pci, index, vm, shared: &shared };
         let served = (&mut sidecores, &mut domains);
         let (vm, mut vcpus) = builder.build(devices, served, &mut pages).map_err(of)?;
@@ -344,7 +349,7 @@ impl Builder<'_> {
         let tables = acpi::guest::build(&acpi::guest::GuestConfig {
             vcpus: self.vm.cpus.len() as u32,
             pm_timer: self.machine.pm_timer,
-            configuration_space: ECAM.start,
+            configuration_space: ECAM_AT,
             iommu: match self.vm.iommu {
                 GuestIommu::None => None,
                 GuestIommu::Virtio | GuestIommu::VirtioOptimistic => {

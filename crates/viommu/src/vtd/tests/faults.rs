@@ -99,6 +99,28 @@ fn a_fault_is_told_and_forgotten() {
     }
 }
 
+/// VT-d 11.4.9: PPF is whether there is a record. Exitless' driver writes there for sticky bits
+/// alone.
+#[test]
+fn pending_ends_with_the_last_record() {
+    for masked in [false, true] {
+        let mut machine = on(By::Exit, masked);
+        tries(&mut machine, 1, true, 0x4000);
+        tries(&mut machine, 1, false, 0x5000);
+        for (place, left) in [(1, PENDING | 2 << 8), (2, 0)] {
+            write(&machine, By::Exit, record(place) + 12, FULL);
+            assert!(machine.registers().is_news());
+            machine.run();
+            assert_eq!(machine.read(FAULT_STATUS), left, "record {place}");
+            assert!(!machine.registers().is_news());
+        }
+        let sent = interrupt(&mut machine).is_some();
+        write(&machine, By::Exit, FAULT_CONTROL, 0);
+        machine.run();
+        assert_eq!((sent, interrupt(&mut machine)), (!masked, None), "none for what is cleared");
+    }
+}
+
 #[test]
 fn a_masked_interrupt_waits() {
     for (by, unmask) in [(By::Exit, 0), (By::Store, 0), (By::Store, WAITS), (By::Store, WAITS | 1)]

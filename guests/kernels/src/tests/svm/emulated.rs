@@ -1,5 +1,5 @@
-//! The guest's accesses to registers that the host has for this kernel, and INS and OUTS: through the
-//! guest's page tables, and then this kernel's.
+//! The guest's accesses to registers that the host has for this kernel, and INS and OUTS: through
+//! the guest's page tables, and then this kernel's.
 
 use super::block::{self, Guest, exit};
 use super::inside;
