@@ -39,7 +39,8 @@ pub fn smi(_: &str, _: &Boot) {
     }
 }
 
-/// Reset controls with all the values that don't reset this VM, and wide writes across them.
+/// Reset controls with all the values that don't end this VM, and wide writes across them. Of the
+/// ACPI register at 0x604, 1 resets and 2 says that a BIOS was called.
 pub fn resets(_: &str, _: &Boot) {
     for value in 0..=255u8 {
         if value & 4 == 0 {
@@ -49,7 +50,7 @@ pub fn resets(_: &str, _: &Boot) {
             cpu::outb(0x64, value);
             cpu::outb(0x92, value);
         }
-        if value != 1 {
+        if !matches!(value, 1 | 2) {
             cpu::outb(0x604, value);
         }
         cpu::outw(0xCF8, u16::from(value) << 8);
