@@ -7,7 +7,7 @@ use super::*;
 fn an_iommu_is_beside_the_host_bridge_and_is_only_read() {
     let mut bus = bus();
     let of = |bus: &Bus, function: u64, register: u64| {
-        bus.read(bus.by_memory(function << 12 | register, 4).unwrap())
+        bus.read(bus.by_memory(function * 4096 + register, 4).unwrap())
     };
     let bridge: Vec<_> = (0..64).map(|at| of(&bus, 0, 4 * at)).collect();
     assert_eq!((of(&bus, 2, 0), bridge[0], bridge[2]), (!0, 0x0008_1B36, 0x0600_0000));
@@ -26,7 +26,7 @@ fn an_iommu_is_beside_the_host_bridge_and_is_only_read() {
             _ => 0,
         };
         assert_eq!(of(&bus, 2, 4 * at), wanted, "the IOMMU's {at}");
-        let access = bus.by_memory(2 << 12 | 4 * at, 4).unwrap();
+        let access = bus.by_memory(0x2000 + 4 * at, 4).unwrap();
         assert_eq!((bus.write(access, !0), of(&bus, 2, 4 * at)), (None, wanted));
     }
     assert_eq!((of(&bus, 1, 0), of(&bus, 3, 0), of(&bus, 2 | 1 << 3, 0)), (!0, !0, !0));
