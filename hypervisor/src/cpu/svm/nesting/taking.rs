@@ -5,7 +5,8 @@
 //! physical interrupt leaves it, the limit of its IDT keeps the vectors of the host's class from
 //! it, by which all others come, L1's own among them, and its EOI is the core's.
 //!
-//! Guarantees: a vector of another's never comes to a gate of L2's, wherever its IDT lies: it raises
+//! Guarantees, where one L2 alone has interrupts posted on this core: a vector of another's never
+//! comes to a gate of L2's, wherever its IDT lies: it raises
 //! #GP, which exits. What L2 has in service when L1 goes on, or when it is to have an interrupt of
 //! L1's making, is in service in its backing page from then on, and nowhere else.
 //!
