@@ -133,7 +133,8 @@ impl Control {
         v02.intercept_misc1 &= !misc1::VINTR | v01.intercept_misc1;
     }
 
-    /// What the host has on offer to L2 by AVIC isn't L1's: before [`Nest::left`](crate::Nest::left).
+    /// What the host has on offer to L2 by AVIC isn't L1's: before
+    /// [`Nest::left`](crate::Nest::left).
     pub fn leave_avic(&self, v02: &mut Vmcb) {
         v02.int_ctl = v02.int_ctl & !int_ctl::V_IRQ | self.int_ctl & int_ctl::V_IRQ;
     }

@@ -18,8 +18,8 @@ pub struct Settings {
     pub queue_stuck: u64,
     /// A queue without requests is polled for this long, or for this long at most.
     pub idle: u64,
-    /// It is polled for longer the sooner its requests come, and not at all if they come late. It is
-    /// for a core that others use, too.
+    /// It is polled for longer the sooner its requests come, and not at all if they come late. It
+    /// is for a core that others use, too.
     pub adapts: bool,
     /// For this long a VM saves up what its limits allow.
     pub burst: u64,

@@ -189,7 +189,8 @@ pub struct Page(Words);
 
 impl Page {
     /// In these words, of which there are as many as [`Model::bytes`] says; `None`: there are
-    /// fewer. `posts`: the unit, if it is AMD's, posts to guests of the guest's. They are to be reset ([`Unit::reset`]).
+    /// fewer. `posts`: the unit, if it is AMD's, posts to guests of the guest's. They are to be
+    /// reset ([`Unit::reset`]).
     pub fn new(model: Model, posts: bool, words: &'static [AtomicU32]) -> Option<Page> {
         Some(Page(match model {
             Model::VtD => Words::VtD(words.first_chunk()?),

@@ -3,8 +3,9 @@
 //! Guarantees: a function that was given out is there, is an endpoint, is behind an IOMMU that
 //! tells it from all others, isn't used by firmware, and belongs to one VM; and it can be kept
 //! apart from those of every other VM and of the host. Doesn't keep a VM's functions apart from
-//! each other, if it hasn't guests of its own, nor from functions that nobody has, but those that no IOMMU serves, which may be all
-//! of them: they neither reach memory nor send messages from here on. Boot only.
+//! each other, if it hasn't guests of its own, nor from functions that nobody has, but those that
+//! no IOMMU serves, which may be all of them: they neither reach memory nor send messages from here
+//! on. Boot only.
 
 use super::reset::Method;
 use super::room::Placed;
@@ -103,8 +104,8 @@ impl Assignment {
         Ok(kept)
     }
 
-    /// The same for a VM that may hand them on to guests of its own: it sees each as a device of its
-    /// own, so that it couldn't know which can't be kept apart.
+    /// The same for a VM that may hand them on to guests of its own: it sees each as a device of
+    /// its own, so that it couldn't know which can't be kept apart.
     pub fn resolve_apart(&mut self, vm: &str, names: &[DeviceName]) -> Result<Vec<Bdf>, String> {
         let found = self.resolve(vm, names)?;
         for (n, bdf) in found.iter().enumerate() {

@@ -1,6 +1,6 @@
 //! Machines on which no VM can have a device: without an IOMMU, with one that remaps no interrupts
-//! or lacks something else, or with neither that nor configuration space in memory. What a VM has of
-//! sidecores works, and the machine's functions are silent.
+//! or lacks something else, or with neither that nor configuration space in memory. What a VM has
+//! of sidecores works, and the machine's functions are silent.
 
 use super::case::{Case, Cores, Expect, Guest, Special, Strange};
 use super::cases::{case, guest, heartbeat};

@@ -3,7 +3,8 @@
 //! Guarantees: each test of the list ended well, or says that it can't be run where another way of
 //! KVM's to run guests doesn't have what it is about; some thousand exits of its guests were told,
 //! and the hypervisor's guest ended by itself. What is on the list passes on QEMU's bare machine.
-//! Doesn't guarantee that a test tests what its name says: whether KVM is right is its authors' part.
+//! Doesn't guarantee that a test tests what its name says: whether KVM is right is its authors'
+//! part.
 
 use super::{
     inner_linux::{self, Heard},

@@ -1,7 +1,8 @@
 //! What a whole test leaves to `--long`: combinations whose parts other cases play.
 //!
-//! Each takes many seconds, or is one of many. What is the policy's own in it (how an interrupt, its
-//! EOI and a request for another core pass) has test kernels under that policy, which always run.
+//! Each takes many seconds, or is one of many. What is the policy's own in it (how an interrupt,
+//! its EOI and a request for another core pass) has test kernels under that policy, which always
+//! run.
 
 use super::names::named;
 

@@ -201,8 +201,8 @@ fn view(memory: &Memory) -> Result<Window, String> {
     window(memory.regions().iter().map(|r| (r.gpa, r.hpa, r.len)))
 }
 
-/// The capability block of an AMD-Vi unit (AMD IOMMU, 3.2): its header, its registers' address, which
-/// is enabled, no range of buses, and how wide physical and virtual addresses are.
+/// The capability block of an AMD-Vi unit (AMD IOMMU, 3.2): its header, its registers' address,
+/// which is enabled, no range of buses, and how wide physical and virtual addresses are.
 fn capability() -> IommuCapability {
     [amdvi::CAPABILITY, BASE as u32 | 1, (BASE >> 32) as u32, 0, 48 << 8 | 64 << 15, 0]
 }

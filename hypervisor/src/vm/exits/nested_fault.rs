@@ -1,9 +1,9 @@
 //! Nested page faults: the IDT's page, emulated registers, and memory that isn't there.
 //!
-//! Loads from where nothing is give all ones and stores there vanish, as on a PC's bus;
-//! code there ends the VM. Nothing that a user of the guest's executes does: where a kernel's
-//! instruction would end the VM, the user's raises #UD, or is executed again. An inner guest is such
-//! a user, at each of its rings.
+//! Loads from where nothing is give all ones and stores there vanish, as on a PC's bus; code there
+//! ends the VM. Nothing that a user of the guest's executes does: where a kernel's instruction
+//! would end the VM, the user's raises #UD, or is executed again. An inner guest is such a user, at
+//! each of its rings.
 
 use crate::cpu::vectors::GuestVectors;
 use crate::cpu::vendor::VirtualCpu;

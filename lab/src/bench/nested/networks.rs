@@ -68,8 +68,8 @@ const TOLD: [(&str, &str); 6] = [
 /// What `bench networks` takes.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// Transactions, and messages, of L2's long window; L1's has ten times as many, and the short one,
-    /// which is taken off, a fifth of that
+    /// Transactions, and messages, of L2's long window; L1's has ten times as many, and the short
+    /// one, which is taken off, a fifth of that
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = between(5, 100_000))]
     times: u32,
     #[command(flatten)]

@@ -68,8 +68,8 @@ fn registers(test: &str, guest: &mut Guest) {
     paging::flushed(guest);
 }
 
-/// Eight bytes of which the last four are in the guest's next page, which is elsewhere here; and ten
-/// that nobody emulates.
+/// Eight bytes of which the last four are in the guest's next page, which is elsewhere here; and
+/// ten that nobody emulates.
 fn over_the_end(test: &str, guest: &mut Guest, address: u64) {
     paging::map(DEVICE + 1, 11, ALL);
     paging::flush(guest);

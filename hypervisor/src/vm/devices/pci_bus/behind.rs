@@ -1,9 +1,9 @@
 //! What the bus does by its unit: stores to its registers, and interrupts that are routed
 //! anew.
 //!
-//! Guarantees: what one exit does is bounded, routes too; what is left is done at the next exit of a
-//! vCPU, which is asked for, so that a time slice ends when it should. An invalidation of interrupts
-//! is answered when all of them are routed anew.
+//! Guarantees: what one exit does is bounded, routes too; what is left is done at the next exit of
+//! a vCPU, which is asked for, so that a time slice ends when it should. An invalidation of
+//! interrupts is answered when all of them are routed anew.
 
 use super::PciBus;
 use super::unit::RemappingUnit;
@@ -14,8 +14,8 @@ use crate::vm::exit_context::ExitContext;
 use crate::vm::stop::Fault;
 use viommu::unit::BASE;
 
-/// What one exit does at most, as a schedule charges it: a million words of tables, which are walked
-/// through by exits when translation begins alone, or 64 sources that are routed anew.
+/// What one exit does at most, as a schedule charges it: a million words of tables, which are
+/// walked through by exits when translation begins alone, or 64 sources that are routed anew.
 const MOST_AT_AN_EXIT: u64 = 64 << 20;
 const SOURCE_COST: u64 = 1 << 20;
 

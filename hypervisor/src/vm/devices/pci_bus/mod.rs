@@ -4,8 +4,8 @@
 //!
 //! Guarantees: a BAR is mapped where `virtual_pc::pci` lets it be, and nowhere else; an entry of
 //! the guest's becomes an interrupt to the guest's own core with the vector that `delivery` allots,
-//! from this function only. All of it may be behind an IOMMU with registers (`unit`). What a function is to do
-//! for that is `interface`.
+//! from this function only. All of it may be behind an IOMMU with registers (`unit`). What a
+//! function is to do for that is `interface`.
 
 mod bars;
 mod behind;

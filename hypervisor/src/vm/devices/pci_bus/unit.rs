@@ -4,9 +4,10 @@
 //! Guarantees: the guest writes the pages by exits, each of which does all that was asked for by
 //! then, up to a bound: what is left is done at the first vCPU's next exit, which is asked for. So
 //! a driver that sets the unit up has each answer at its first look; Linux can't wait so early.
-//! Where there is a sidecore, the pages are *open* from the command on that has DMA translated, until
-//! the VM starts again: the guest writes them without an exit, and the sidecore polls them. Interrupts
-//! follow the guest's tables before the guest is told that its invalidation of them is over.
+//! Where there is a sidecore, the pages are *open* from the command on that has DMA translated,
+//! until the VM starts again: the guest writes them without an exit, and the sidecore polls them.
+//! Interrupts follow the guest's tables before the guest is told that its invalidation of them is
+//! over.
 
 use crate::iommu::guest::GuestIommu;
 use crate::sidecore::port::{Order, Port};
