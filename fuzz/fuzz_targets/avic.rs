@@ -119,7 +119,7 @@ fn run(page: &Page, takes: bool) {
     if takes {
         avic::accept(page, vector);
     } else {
-        avic::withdraw(page, vector);
+        avic::post(page, vector);
         let same = *page.words.borrow() == before;
         assert!(!alone || same, "it waits as before");
     }

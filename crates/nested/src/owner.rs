@@ -60,6 +60,11 @@ impl Control {
         if wanted { Owner::L1(code) } else { Owner::Host }
     }
 
+    /// Does L1 let L2 write this MSR?
+    pub fn lets_write<M: PermissionMaps>(&self, msr: u32, maps: &M) -> bool {
+        !self.has(exit::MSR) || !is_closed_msr(msr, true, maps)
+    }
+
     /// Does L1 intercept what has this exit code? The codes below 0xC0 are numbered like the bits
     /// (APM vol. 2, appendix C).
     pub fn has(&self, code: u32) -> bool {

@@ -20,6 +20,7 @@ pub mod audit;
 mod exit;
 pub mod maps;
 mod nesting;
+mod posted_to;
 mod start;
 pub mod xsave;
 
@@ -29,6 +30,7 @@ pub use exit::{Exit, PortAccess, Quirk};
 pub use nesting::{ApicAnswer, Attempt, GuestPages, Inner, Notice};
 use paging::Mapping;
 use paging::walk::Paging;
+pub use posted_to::PostedTo;
 pub use start::{PAT_AT_RESET, Start};
 
 /// #UD.
@@ -238,8 +240,9 @@ pub trait VirtualCpu: decode::Registers + Sized {
         _table: bool,
     ) {
     }
-    /// Likewise: it accesses a register of its local APIC, by the number of the MSR, or the sixteenth
-    /// of the offset in the `page`. None: the guest has none accelerated for it, or not so.
+    /// Likewise: it accesses a register of its local APIC, by the number of the MSR, or the
+    /// sixteenth of the offset in the `page`. None: the guest has none accelerated for it, or not
+    /// so.
     fn inner_apic(
         &mut self,
         _register: u8,

@@ -52,8 +52,8 @@ pub enum Inner {
     Unknown(u64, u64, u64),
 }
 
-/// What an access of the inner guest's to the local APIC that the guest has accelerated for it comes
-/// to.
+/// What an access of the inner guest's to the local APIC that the guest has accelerated for it
+/// comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApicAnswer {
     /// This is read.

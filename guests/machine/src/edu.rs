@@ -47,19 +47,40 @@ impl Edu {
         let function = pci::Function::all().find(|f| f.read(0) == IDENTITY)?;
         let msi = function.capability(pci::MSI)?;
         function.write(pci::COMMAND, pci::MEMORY_AND_MASTER);
-        BASE.store(u64::from(function.read(pci::BAR0) & !0xF), SeqCst);
+        let edu = Edu { function, msi };
+        BASE.store(edu.bar(), SeqCst);
+        Some(edu)
+    }
+
+    /// Another one, of which only the MSI and [`Edu::raise`] are used.
+    pub fn find_second() -> Option<Edu> {
+        let function = pci::Function::all().filter(|f| f.read(0) == IDENTITY).nth(1)?;
+        let msi = function.capability(pci::MSI)?;
+        function.write(pci::COMMAND, pci::MEMORY_AND_MASTER);
         Some(Edu { function, msi })
+    }
+
+    /// Has this one send its interrupt now.
+    pub fn raise(&self) {
+        let base = self.bar();
+        cpu::mmio_write(base + RAISE, 1);
+        let _ = cpu::mmio_read(base + STATUS);
+    }
+
+    /// Where its BAR 0 is.
+    pub fn bar(&self) -> u64 {
+        u64::from(self.function.read(pci::BAR0) & !0xF)
     }
 
     /// Where BAR 0 is.
     pub fn base(&self) -> u64 {
-        BASE.load(SeqCst)
+        base()
     }
 
     /// Moves BAR 0 and follows it; what was written may be refused.
     pub fn move_to(&self, address: u32) {
         self.function.write(pci::BAR0, address);
-        BASE.store(u64::from(self.function.read(pci::BAR0) & !0xF), SeqCst);
+        BASE.store(self.bar(), SeqCst);
     }
 
     /// A register.
@@ -179,6 +200,11 @@ pub fn message_address(id: u32) -> u64 {
 /// On a machine without it: has [`raise`] send this vector to the CPU itself.
 pub fn stand_in(vector: u8) {
     STAND_IN.store(vector, SeqCst);
+}
+
+/// Where the device's BAR 0 is.
+pub fn base() -> u64 {
+    BASE.load(SeqCst)
 }
 
 /// Makes the device send its interrupt now.

@@ -8,7 +8,7 @@
 use super::svm::{self, SvmCpu};
 use super::vendor::audit::{self, Finding, InnerTables};
 use super::vendor::{
-    ApicAnswer, Attempt, Entry, Exit, GuestPages, Inner, Notice, Start, VirtualCpu, Visit,
+    ApicAnswer, Attempt, Entry, Exit, GuestPages, Inner, Notice, PostedTo, Start, VirtualCpu, Visit,
 };
 use super::vmx::{self, VmxCpu};
 use alloc::string::{String, ToString};
@@ -34,8 +34,8 @@ pub struct Traits {
     pub takes: Mode,
     /// By what others post to it; none: it is never in posted mode.
     pub posting: Option<Posting>,
-    /// Devices post interrupts to guests of its own.
-    pub posts: bool,
+    /// Devices post interrupts to guests of its own: for which backing page.
+    pub posts: Option<&'static PostedTo>,
     /// What it is offered of SVM, if it may run guests of its own.
     pub offer: Option<nested::Offer>,
 }

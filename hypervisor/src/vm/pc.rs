@@ -81,6 +81,11 @@ impl Pc {
         self.pci.follow_unit(&mut self.board, cx)
     }
 
+    /// Interrupts came to this vCPU by this vector, which are posted to guests of the VM's.
+    pub fn post(&mut self, cx: &mut ExitContext, vcpu: usize, vector: u8) -> Result<(), Fault> {
+        self.pci.post(&mut self.board, cx, vcpu, vector)
+    }
+
     /// As after power on; assigned devices are reset.
     pub fn restart(&mut self, cx: &mut ExitContext) -> Result<(), Fault> {
         self.board.restart();

@@ -8,7 +8,7 @@ use crate::vm::devices::bus_map::Target;
 use crate::vm::ending::Cause;
 use crate::vm::exit_context::ExitContext;
 use crate::vm::pc::Pc;
-use crate::vm::stop::{Incident, Stop};
+use crate::vm::stop::{Fault, Incident, Stop};
 use ledger::Reason;
 use spin::MutexGuard;
 use virtual_pc::pci::Actions;
@@ -147,7 +147,21 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// Input for a device of the guest's has arrived.
     pub(super) fn device_input(&mut self) {
-        if let Err(fault) = self.with_pc(|pc, cx| pc.input(cx)) {
+        let done = self.with_pc(|pc, cx| pc.input(cx));
+        self.end_unless(done);
+    }
+
+    /// An interrupt came by this vector that is posted to a guest of its.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn post_beneath(&mut self, vector: u8) {
+        let id = self.id;
+        let done = self.with_pc(|pc, cx| pc.post(cx, id, vector));
+        self.end_unless(done);
+    }
+
+    fn end_unless(&mut self, done: Result<(), Fault>) {
+        if let Err(fault) = done {
             let stop = Stop::Fault(fault);
             self.vm.end(Cause { stop, vcpu: self.id, rip: self.cpu.rip() });
         }

@@ -75,6 +75,11 @@ pub fn all() -> Vec<Case> {
         Guest { iommu: GuestIommu::AmdVi, ..guest }
     };
     cases.push(case("nesting/svm-posted".to_owned(), false, [posts("svm-posted")]));
+    let both = |test| Guest { devices: vec![edu(0), edu(1)], ..posts(test) };
+    let others = [both("svm-posted-others")];
+    cases.push(case("nesting/svm-posted-others".to_owned(), false, others));
+    let smp = [Guest { cpus: 2, ..both("svm-posted-smp") }];
+    cases.push(case("nesting/svm-posted-smp".to_owned(), false, smp));
     let pair = [posts("svm-posted-hostile"), heartbeat("", Policy::Direct)];
     cases.push(case("nesting/svm-posted-hostile".to_owned(), false, pair));
     let bare = guest(ALL_BARE, Policy::Trap);

@@ -3,8 +3,9 @@
 //!
 //! Guarantees: an event is in the log before the tail says so, or the log is full, which the status
 //! says until the guest clears it; until then nothing more is logged. An interrupt is sent when the
-//! status says something new that the guest has an interrupt for, once until the guest clears it.
-//! What it clears is cleared before something new is said.
+//! status says something new that the guest has an interrupt for, once until the guest clears it,
+//! or has emptied the log: it may have cleared at the same time as the status was said anew. What
+//! it clears is cleared before something new is said.
 
 use super::registers::{
     self as at, CLEARABLE, COMMANDS_RUN, ENABLE, EVENT_INTERRUPT, GUEST_LOG_INTERRUPT,
@@ -110,7 +111,8 @@ impl Events {
         let Some((base, bytes)) = ring(page.get64(at::EVENTS)) else { return };
         let tail = page.get(at::EVENT_TAIL) & at::POINTER & (bytes - 1);
         let next = (tail + BYTES) & (bytes - 1);
-        if next == page.get(at::EVENT_HEAD) & at::POINTER {
+        let head = page.get(at::EVENT_HEAD) & at::POINTER;
+        if next == head {
             self.bits &= !LOG_RUNS;
             return self.set(page, control, OVERFLOW);
         }
@@ -122,7 +124,7 @@ impl Events {
             && span.store_u64_release(0, low).is_ok()
         {
             page.set(at::EVENT_TAIL, next);
-            self.set(page, control, LOGGED);
+            self.set_anew(page, control, LOGGED, head == tail);
         }
     }
 
@@ -140,30 +142,33 @@ impl Events {
         if self.bits & GUEST_LOG_RUNS == 0 {
             return;
         }
-        let register = page.get64(at::GUEST_LOG);
-        let order = (register >> 56 & 0xF) as u32;
-        let bytes = BYTES << order;
+        let Some((base, bytes)) = ring(page.get64(at::GUEST_LOG)) else { return };
         let tail = page.get(at::GUEST_LOG_TAIL) & at::POINTER_OF_8 & (bytes - 1);
         let next = (tail + BYTES) & (bytes - 1);
-        if next == page.get(at::GUEST_LOG_HEAD) & at::POINTER_OF_8 {
+        let head = page.get(at::GUEST_LOG_HEAD) & at::POINTER_OF_8;
+        if next == head {
             self.bits &= !GUEST_LOG_RUNS;
             return self.set(page, control, GUEST_LOG_OVERFLOW);
         }
-        let base = register & 0x000F_FFFF_FFFF_F000;
         let span = base.checked_add(tail.into()).and_then(|at| window.span(at, BYTES.into()));
         if let Some(span) = span
             && span.store_u64_release(0, KIND | u64::from(tag)).is_ok()
         {
             page.set(at::GUEST_LOG_TAIL, next);
-            self.set(page, control, GUEST_LOGGED);
+            self.set_anew(page, control, GUEST_LOGGED, head == tail);
         }
     }
 
     /// Says something, after what the guest has cleared.
     fn set(&mut self, page: Registers<'_>, control: u64, bit: u32) {
+        self.set_anew(page, control, bit, false);
+    }
+
+    /// The same, as if it weren't said yet, if it is to be told `anew`.
+    fn set_anew(&mut self, page: Registers<'_>, control: u64, bit: u32, anew: bool) {
         for _ in 0..ATTEMPTS {
             self.follow_clears(page, control);
-            let says = self.bits & bit == 0;
+            let says = anew || self.bits & bit == 0;
             self.sends |= says && wanted(bit, control);
             self.sends_posted |= says && wanted_posted(bit, control);
             self.bits |= bit;

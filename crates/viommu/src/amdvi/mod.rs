@@ -230,7 +230,7 @@ impl AmdVi {
         control: u64,
         (window, device, tables): (&Window, &mut Viommu, &mut dyn Tables),
     ) {
-        const REMAPS: u64 = at::ENABLE | at::WIDE_ENTRIES | at::X2APIC;
+        const REMAPS: u64 = at::ENABLE | at::WIDE_ENTRIES | at::X2APIC | at::GUEST_APICS;
         let changed = self.control ^ control;
         self.job = Some(Job::Control(control));
         page.set_busy(true);

@@ -41,7 +41,8 @@ pub const EVENT_INTERRUPT: u64 = 1 << 3;
 pub const WAIT_INTERRUPT: u64 = 1 << 4;
 pub const FETCHES: u64 = 1 << 12;
 pub const WIDE_ENTRIES: u64 = 1 << 17;
-/// The same of a unit that posts: GALogEn, GAIntEn.
+/// The same of a unit that posts: GAMEn, GALogEn, GAIntEn.
+pub const GUEST_APICS: u64 = 1 << 25;
 pub const GUEST_LOGS: u64 = 1 << 28;
 pub const GUEST_LOG_INTERRUPT: u64 = 1 << 29;
 pub const X2APIC: u64 = 1 << 50;
@@ -50,6 +51,9 @@ pub const OWN_INTERRUPT: u64 = 1 << 51;
 /// What of the control register is offered: besides these HtTunEn, InvTimeOut, PassPW, ResPassPW,
 /// Coherent and Isoc, which make no difference. The rest reads as 0, by which a driver knows.
 const OFFERED: u64 = 0x1FFF | WIDE_ENTRIES | X2APIC | OWN_INTERRUPT;
+
+/// The same of a unit that posts.
+const POSTING: u64 = GUEST_APICS | GUEST_LOGS | GUEST_LOG_INTERRUPT;
 
 /// Of the control register as the unit has taken it: it is at something. It isn't offered.
 const BUSY: u32 = 1 << 31;
@@ -241,7 +245,7 @@ impl<'a> Registers<'a> {
 
     /// What of the control register is offered.
     fn offered(&self) -> u64 {
-        OFFERED | if self.page.posts { GUEST_LOGS | GUEST_LOG_INTERRUPT } else { 0 }
+        OFFERED | if self.page.posts { POSTING } else { 0 }
     }
 
     /// Does the unit translate DMA?

@@ -9,7 +9,7 @@
 //! delivery mode are; bit 15, level, is its own.
 
 use super::device::{Interrupts, interrupts};
-use super::registers::{ENABLE, WIDE_ENTRIES, X2APIC};
+use super::registers::{ENABLE, GUEST_APICS, WIDE_ENTRIES, X2APIC};
 use crate::unit::{Blocked, Posted, Remapped};
 use window::Window;
 
@@ -27,8 +27,8 @@ const LEVEL: u32 = 1 << 15;
 const LOGS_POSTED: u64 = 1 << 2;
 const RUNS: u64 = 1 << 6;
 const ROOT: u64 = 0x000F_FFFF_FFFF_F000;
-/// Of the control register: such entries are of 128 bits, with 32-bit destinations.
-const GUESTS: u64 = WIDE_ENTRIES | X2APIC;
+/// Of the control register: such entries are on, of 128 bits, with 32-bit destinations.
+const GUESTS: u64 = GUEST_APICS | WIDE_ENTRIES | X2APIC;
 
 /// How messages are remapped, by the registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

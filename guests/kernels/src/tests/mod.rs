@@ -159,6 +159,8 @@ pub const ALL: &[(&str, Test)] = &[
     ("svm-cost", svm::instructions),
     ("svm-levels", svm::levels),
     ("svm-posted", svm::posted),
+    ("svm-posted-others", svm::posted_others),
+    ("svm-posted-smp", svm::posted_smp),
     ("svm-posted-hostile", svm::posted_hostile),
     ("svm-restart", svm::restart),
     ("svm-shutdown", svm::shutdown),

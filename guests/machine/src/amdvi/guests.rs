@@ -15,7 +15,8 @@ const IS_RUN: u64 = 1 << 6;
 const GUEST_MODE: u64 = 1 << 7;
 /// Of FEATURES: GASup for local APICs of guests (GAMSup).
 const POSTS: u64 = 1 << 21;
-/// Of CONTROL: GALogEn, GAIntEn. Of STATUS: GALogRun, GALogInt.
+/// Of CONTROL: GAMEn, GALogEn, GAIntEn. Of STATUS: GALogRun, GALogInt.
+pub(super) const GUEST_APICS: u64 = 1 << 25;
 const GUEST_LOGS: u64 = 1 << 28;
 const GUEST_INTERRUPTS: u64 = 1 << 29;
 const GUEST_LOG_RUNS: u32 = 1 << 8;
@@ -25,7 +26,7 @@ const GUEST_LOG: u64 = 0xE0;
 const GUEST_INTERRUPT: u64 = 0x180;
 const GUEST_LOG_HEAD: u64 = 0x2040;
 const GUEST_LOG_TAIL: u64 = 0x2048;
-const LENGTH_512: u64 = 9 << 56;
+const LENGTH_512: u64 = 8 << 56;
 
 /// An interrupt for a guest's guest.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +35,9 @@ pub struct Posted {
     pub vector: u8,
     /// Where that guest's backing page is.
     pub page: u64,
-    /// That guest runs.
+    /// The CPU that guest is at, and whether it runs there.
+    pub cpu: u32,
+    /// As above.
     pub runs: bool,
     /// What is logged of one that comes while it doesn't.
     pub tag: Option<u32>,
@@ -52,8 +55,9 @@ impl AmdVi {
         let Some((table, _)) = self.entries(source) else { return false };
         let runs = if to.runs { IS_RUN } else { 0 };
         let logs = to.tag.map_or(0, |tag| LOGS_POSTED | u64::from(tag) << 32);
-        put(table + 16 * index + 8, to.page | u64::from(to.vector));
-        put(table + 16 * index, REMAPS | GUEST_MODE | runs | logs);
+        let (high, low) = (u64::from(to.cpu >> 24) << 56, u64::from(to.cpu & 0xFF_FFFF) << 8);
+        put(table + 16 * index + 8, high | to.page | u64::from(to.vector));
+        put(table + 16 * index, REMAPS | GUEST_MODE | runs | logs | low);
         self.put_interrupts(source.into(), self.interrupts(source));
         true
     }

@@ -16,6 +16,7 @@ use crate::virtqueue::{get, put};
 use crate::wait;
 use core::cell::Cell;
 use formats::*;
+use guests::GUEST_APICS;
 use registers::*;
 
 const PAGE: u64 = 4096;
@@ -223,6 +224,9 @@ impl Unit for AmdVi {
         unit.set(LOGS, true);
         unit.set(WIDE, true);
         unit.set(X2APIC, true);
+        if unit.posts() {
+            unit.set(GUEST_APICS, true);
+        }
         Some(unit)
     }
 

@@ -55,8 +55,8 @@ impl SvmCpu {
                 let mut nesting =
                     Box::new(Nesting::new(offer, setup.features, &setup.maps, nested_root)?);
                 outline = outline.with_inner(nesting.outline());
-                if posts {
-                    nesting.set_posts();
+                if let Some(to) = posts {
+                    nesting.set_posts(to);
                 }
                 Some(nesting)
             }

@@ -20,6 +20,7 @@ mod vcpus;
 use crate::cpu::{self, VendorOutline, rdtsc};
 use crate::vm::counters::CounterPage;
 use crate::vm::devices::pci_bus::interface::PciFunction;
+use crate::vm::devices::pci_bus::source::To;
 use crate::vm::ending::Cause;
 use crate::vm::memory::Outlines;
 use crate::vm::pc::Pc;
@@ -387,11 +388,12 @@ impl Owner {
         let live = pc.pci().function(self.device).filter(|_| !self.vm.ending.silenced());
         let route = live.and_then(|f| f.sources().route(self.source));
         let remotes = &self.vm.guest.remotes;
-        let remote = |(vcpu, guest, inner)| Some((remotes.get(vcpu)?, guest, inner));
+        let remote = |to: To| Some((remotes.get(to.vcpu)?, to));
         let route = match route.and_then(remote) {
-            Some((remote, guest, inner)) => {
+            Some((remote, to)) => {
                 let expected = Expected { source: self.bdf, destination: remote.apic_id };
-                Some((expected, remote.routes_to(inner).expected()?, guest))
+                let routes = remote.routes_to(to.page.is_some());
+                Some((expected, routes.expected()?, to.vector))
             }
             None => None,
         };

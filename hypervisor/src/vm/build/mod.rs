@@ -311,7 +311,7 @@ impl Builder<'_> {
                 Policy::Posted => Mode::Posted,
             },
             posting: remote.posting,
-            posts: remote.posts(),
+            posts: remote.posted_to(),
             offer: vm.nesting.as_ref().map(|nesting| nesting.offer),
         };
         let cpu = VendorCpu::new(nested_root, asid, pm_timer, traits, start)
@@ -361,8 +361,8 @@ impl Builder<'_> {
     }
 }
 
-/// Does a VM's own unit post interrupts to guests of the VM's? Its own exit, and come by vectors that
-/// its guests' IDTs can't have.
+/// Does a VM's own unit post interrupts to guests of the VM's? Its own exit, and come by vectors
+/// that its guests' IDTs can't have.
 fn posts(vm: &plan::Vm, policy: Policy) -> bool {
     vm.nested && vm.iommu.unit() == Some(IommuUnit::AmdVi) && policy == Policy::Trap
 }

@@ -1,16 +1,16 @@
 //! Entries for guests of the guest's, of a unit that posts, and the log of what is posted.
 
 use super::super::at::{
-    CONTROL, ENABLE, FETCHES, GUEST_INTERRUPT, GUEST_LOG, GUEST_LOG_HEAD, GUEST_LOG_INTERRUPT,
-    GUEST_LOG_OVERFLOW, GUEST_LOG_RUNS, GUEST_LOG_TAIL, GUEST_LOGGED, GUEST_LOGS, OWN_INTERRUPT,
-    STATUS, WIDE_ENTRIES, X2APIC,
+    CONTROL, ENABLE, FETCHES, GUEST_APICS, GUEST_INTERRUPT, GUEST_LOG, GUEST_LOG_HEAD,
+    GUEST_LOG_INTERRUPT, GUEST_LOG_OVERFLOW, GUEST_LOG_RUNS, GUEST_LOG_TAIL, GUEST_LOGGED,
+    GUEST_LOGS, OWN_INTERRUPT, STATUS, WIDE_ENTRIES, X2APIC,
 };
 use super::super::*;
 use super::machine::*;
 use crate::tests::model::ENDPOINTS;
 use crate::unit::{Blocked, Notice, Posted, Remapped};
 
-const ON: u64 = ENABLE | FETCHES | WIDE_ENTRIES | X2APIC;
+const ON: u64 = ENABLE | FETCHES | WIDE_ENTRIES | X2APIC | GUEST_APICS;
 /// Of 512 entries of 8 bytes.
 const LOG_BYTES: u64 = 4096;
 
@@ -20,7 +20,7 @@ fn posting(control: u64) -> Machine {
     machine.unit.reset(&machine.device, Registers::new(&machine.page));
     machine.write64(at::DEVICE_TABLE, DEVICES);
     machine.write64(at::COMMANDS, COMMANDS | LENGTH_256);
-    machine.write64(GUEST_LOG, LOG | 9 << 56);
+    machine.write64(GUEST_LOG, LOG | 8 << 56);
     machine.write64(CONTROL, control);
     machine.run();
     let entries = 1 | 5 << 1 | ENTRIES | 2 << 60;
@@ -56,12 +56,24 @@ fn an_entry_says_for_whom_and_where() {
     machine.put(ENTRIES, low & !1);
     assert_eq!(of(&machine), Err(Blocked::NotPresent(0)));
     // A unit whose entries are others has none of these.
-    for less in [WIDE_ENTRIES, X2APIC] {
+    for less in [WIDE_ENTRIES, X2APIC, GUEST_APICS] {
         let machine = posting(ON & !less);
         machine.put(ENTRIES, low);
         machine.put(ENTRIES + 8, 0x41);
         assert_eq!(of(&machine), Err(Blocked::NotPresent(0)));
     }
+}
+
+/// Linux sets the bit last of all, when it remaps already.
+#[test]
+fn such_entries_can_be_switched_on_later() {
+    let mut machine = posting(ON & !GUEST_APICS);
+    machine.put(ENTRIES, 1 | 1 << 7);
+    machine.put(ENTRIES + 8, 0x41);
+    assert_eq!(of(&machine), Err(Blocked::NotPresent(0)));
+    machine.write64(CONTROL, ON);
+    machine.run();
+    assert!(matches!(of(&machine), Ok(Some(Remapped { posted: Some(_), .. }))));
 }
 
 fn log(machine: &mut Machine, tag: u32) -> Option<Notice> {
@@ -85,19 +97,22 @@ fn what_is_posted_to_nobody_who_runs_is_logged_with_an_interrupt() {
     assert_eq!(log(&mut machine, 8), None, "once, until the guest clears it");
     assert_eq!((machine.read(GUEST_LOG_TAIL), machine.get(LOG)), (16, 1 << 60 | 7));
     assert_eq!(machine.get(LOG + 8), 1 << 60 | 8);
+    // What the guest clears as it is said anew isn't seen: an empty log is enough.
+    machine.write64(GUEST_LOG_HEAD, 16);
+    assert!(log(&mut machine, 8).is_some());
+    assert_eq!(log(&mut machine, 8), None);
     machine.write64(STATUS, GUEST_LOGGED.into());
     machine.run();
     assert!(log(&mut machine, 9).is_some());
     // It isn't written over, until the guest restarts it.
     machine.write64(STATUS, GUEST_LOGGED.into());
     machine.run();
-    let most = LOG_BYTES / 8 - 1;
-    for tag in 0..2 * most {
+    for tag in 0..2 * LOG_BYTES / 8 {
         log(&mut machine, tag as u32);
     }
     assert_eq!(status(&machine), GUEST_LOG_OVERFLOW | GUEST_LOGGED);
-    assert_eq!(u64::from(machine.read(GUEST_LOG_TAIL)), 8 * most);
-    machine.write64(GUEST_LOG_HEAD, 8 * most);
+    assert_eq!(machine.read(GUEST_LOG_TAIL), 16 - 8, "behind it is the head");
+    machine.write64(GUEST_LOG_HEAD, 16 - 8);
     machine.write64(STATUS, (GUEST_LOG_OVERFLOW | GUEST_LOGGED).into());
     machine.run();
     assert_eq!(status(&machine), GUEST_LOG_RUNS);
@@ -110,7 +125,7 @@ fn a_unit_that_has_no_log_for_it_logs_nothing() {
     assert_eq!((log(&mut machine, 7), status(&machine)), (None, 0));
     // Nor one in no memory.
     let mut machine = posting(ON | GUEST_LOGS | GUEST_LOG_INTERRUPT | OWN_INTERRUPT);
-    machine.write64(GUEST_LOG, 1 << 51 | 9 << 56);
+    machine.write64(GUEST_LOG, 1 << 51 | 8 << 56);
     assert_eq!((log(&mut machine, 7), machine.read(GUEST_LOG_TAIL)), (None, 0));
     // A unit that doesn't post has neither entries nor a log.
     let (mut machine, _) = Machine::on(64);

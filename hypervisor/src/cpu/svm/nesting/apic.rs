@@ -8,7 +8,7 @@
 use super::Nesting;
 use super::inner_apic::{InnerApic, beside};
 use super::instructions::CR8;
-use super::memory::ApicMemory;
+use super::memory::{ApicMemory, Maps};
 use crate::cpu::svm::SvmCpu;
 use nested::Illegal;
 use nested::avic::{self, Access, Avic, Waiting};
@@ -23,6 +23,7 @@ const PAGE: u64 = 4096;
 /// The words of a map of MSRs that have an x2APIC's registers.
 const X2APIC_WORDS: core::ops::Range<usize> = 0x800 * 2 / 64..0x900 * 2 / 64;
 const X2APIC: core::ops::Range<u32> = 0x800..0x900;
+const EOI: u32 = 0x80B;
 
 impl Nesting {
     /// VMRUN, by a block that was checked. True: what is known of L1's tables has the registers
@@ -53,7 +54,11 @@ impl Nesting {
             Some(avic) => {
                 let page = memory.page(avic.page).ok_or(Illegal::Avic(avic.page))?;
                 let page = ApicMemory(page);
-                Some(InnerApic { avic, page, offered: None, told: None })
+                let completes = self.posts.is_some() && {
+                    let (msrs, ports) = self.nest.control().maps();
+                    self.nest.control().lets_write(EOI, &Maps { memory, msrs, ports })
+                };
+                Some(InnerApic { avic, page, offered: None, told: None, completes })
             }
         };
         let moved = before != wanted.as_ref().and_then(bar);
@@ -108,7 +113,7 @@ impl Nesting {
         if let Some(apic) = &mut self.apic
             && let Some(vector) = apic.offered.take()
         {
-            avic::withdraw(&apic.page, vector);
+            avic::post(&apic.page, vector);
         }
     }
 
@@ -117,6 +122,8 @@ impl Nesting {
     #[inline(never)]
     pub(super) fn note_inner_apic(&mut self) -> bool {
         if self.end_taking() {
+            self.show_priority();
+            self.nest.control().leave_avic(self.inner);
             return true;
         }
         let Some(apic) = &mut self.apic else { return false };
@@ -124,7 +131,7 @@ impl Nesting {
         let is_taken = self.inner.int_ctl & int_ctl::V_IRQ == 0;
         match apic.offered.take() {
             Some(vector) if is_taken => avic::accept(&apic.page, vector),
-            Some(vector) => avic::withdraw(&apic.page, vector),
+            Some(vector) => avic::post(&apic.page, vector),
             None => {}
         }
         self.nest.control().leave_avic(self.inner);
@@ -165,11 +172,18 @@ impl Nesting {
         }
     }
 
-    /// L2 was served: its task priority is in the block, too, if L1 is told next.
-    pub(super) fn keep_inner_priority(&mut self) {
+    /// 02 has the task priority of the backing page. False: there is none.
+    fn show_priority(&mut self) -> bool {
         if let Some(apic) = &self.apic {
             self.inner.int_ctl &= !int_ctl::V_TPR;
             self.inner.int_ctl |= u64::from(avic::task_priority(&apic.page));
+        }
+        self.apic.is_some()
+    }
+
+    /// L2 was served: its task priority is in the block, too, if L1 is told next.
+    pub(super) fn keep_inner_priority(&mut self) {
+        if self.show_priority() {
             self.nest.keep_priority(self.inner);
         }
     }

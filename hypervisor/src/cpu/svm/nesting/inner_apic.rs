@@ -1,5 +1,5 @@
-//! What is kept of L2's local APIC, where L1 has it accelerated: its backing page, what is on offer,
-//! and how L2 takes interrupts. What is done with it is in `apic` and `taking`.
+//! What is kept of L2's local APIC, where L1 has it accelerated: its backing page, what is on
+//! offer, and how L2 takes interrupts. What is done with it is in `apic` and `taking`.
 
 use super::memory::ApicMemory;
 use nested::avic::{self, Avic, Told};
@@ -18,6 +18,8 @@ pub struct InnerApic {
     pub(super) offered: Option<u8>,
     /// What L1 is to be told of it.
     pub(super) told: Option<Told>,
+    /// L1 lets L2 complete its interrupts by itself.
+    pub(super) completes: bool,
 }
 
 impl InnerApic {
@@ -26,19 +28,16 @@ impl InnerApic {
         self.avic.bar
     }
 
-    /// Does nothing of its page wait, and are its registers MSRs?
-    pub fn is_quiet(&self) -> bool {
-        self.avic.bar.is_none() && avic::is_quiet(&self.page)
-    }
-
-    /// What L2 reads of CR8.
-    pub fn task_priority(&self) -> u8 {
-        avic::task_priority(&self.page)
+    /// What L2 reads of CR8, where nothing of its page waits and it completes interrupts by an MSR
+    /// of its own.
+    pub fn quiet_priority(&self) -> Option<u8> {
+        let by_msr = self.avic.bar.is_none() && self.completes;
+        by_msr.then(|| avic::quiet_priority(&self.page)).flatten()
     }
 
     /// L2 has this in service.
     pub fn adopt(&self, vector: u8) {
-        avic::adopt(&self.page, vector);
+        avic::accept(&self.page, vector);
     }
 }
 
@@ -46,6 +45,7 @@ impl InnerApic {
 #[derive(Clone, Copy)]
 pub struct Kept {
     pub(super) misc1: u32,
+    pub(super) misc2: u32,
     pub(super) exceptions: u32,
     pub(super) cr_writes: u16,
     pub(super) int_ctl: u64,
@@ -62,4 +62,6 @@ pub struct Taking {
     pub(super) owns: bool,
     /// It doesn't, for one entry.
     pub(super) not_now: bool,
+    /// What devices post to, as it was found last, and since when, by the TSC.
+    pub(super) posted: (u64, u64),
 }

@@ -44,6 +44,13 @@ impl Nesting {
         self.serve(v01, Exit::NestedFault { address, fetch: false, table: false, event: None })
     }
 
+    /// A physical interrupt came that may be nothing to L1.
+    #[cold]
+    fn interrupted(&mut self, event: Option<Event>) -> Inner {
+        self.redeliver(event);
+        Inner::Interrupt
+    }
+
     /// Delivers again what was being delivered when L2 was left.
     fn redeliver(&mut self, event: Option<Event>) {
         if let Some(event) = event {
@@ -222,6 +229,8 @@ impl SvmCpu {
             &maps,
             machine_check::in_progress,
         ) {
+            // It may be L2's own, which is posted.
+            Owner::L1(exit::INTR) if nesting.posts.is_some() => Ok(nesting.interrupted(event)),
             Owner::L1(code) => Err(code),
             Owner::Tables => nesting.fill(v01, memory, event),
             Owner::Host => nesting.put_right((v01, memory, msr), event, &in_service),

@@ -44,6 +44,7 @@ use nested::tables::{Registers, Shadow};
 use nested::{Host, Keep, MSR_WORDS, Nest, Offer, OpenWords, PORT_WORDS, UsedMaps};
 use svm::maps::{MSR_BYTES, PORT_BYTES};
 use svm::{EFER_SVME, Features, Inner, Maps, Vmcb};
+use vendor::PostedTo;
 
 /// For the tables of each vCPU: with its memory in pages of 4 KiB, 1 GiB of L2's at a time.
 const FRAMES: u64 = 512;
@@ -105,8 +106,8 @@ pub struct Nesting {
     lacks: Option<(u64, u64)>,
     /// L2's local APIC, if L1 has that accelerated.
     apic: Option<InnerApic>,
-    /// Devices post interrupts to it, and how it takes them.
-    posts: bool,
+    /// Devices post interrupts to it: for which backing page, and how it takes them.
+    posts: Option<&'static PostedTo>,
     taking: Taking,
 }
 
@@ -159,7 +160,7 @@ impl Nesting {
             served: None,
             lacks: None,
             apic: None,
-            posts: false,
+            posts: None,
             taking: Taking::default(),
         })
     }
@@ -175,9 +176,9 @@ impl Nesting {
         }
     }
 
-    /// Devices post interrupts to its guests. Boot only.
-    pub fn set_posts(&mut self) {
-        self.posts = true;
+    /// Devices post interrupts to its guests, for this page. Boot only.
+    pub fn set_posts(&mut self, to: &'static PostedTo) {
+        self.posts = Some(to);
     }
 
     /// EFER as L1 sees it has this of SVM.
@@ -245,8 +246,8 @@ impl Nesting {
         }
     }
 
-    /// The core's local APIC has nothing of L2's any more; nor has L2's page, which may be memory of
-    /// another life's by now.
+    /// The core's local APIC has nothing of L2's any more; nor has L2's page, which may be memory
+    /// of another life's by now.
     pub fn release(&mut self) {
         self.end_taking();
         self.apic = None;

@@ -1,14 +1,16 @@
 //! L2 takes and completes the interrupts itself that devices post to it: ELI, beneath an L1 that
 //! has AVIC.
 //!
-//! It does while nothing that L1 has put into its backing page waits or is in service. Then no
-//! physical interrupt leaves it, the limit of its IDT keeps the vectors of the host's class from
-//! it, by which all others come, L1's own among them, and its EOI is the core's.
+//! It does while all that devices post on this core is for its backing page, nothing that L1 has
+//! put into that waits or is in service, its own virtual GIF is set, and L1 lets it complete its
+//! interrupts. Then no physical interrupt leaves it, the limit of its IDT keeps the vectors of the
+//! host's class from it, by which all others come, L1's own among them, and its EOI is the core's.
 //!
-//! Guarantees, where one L2 alone has interrupts posted on this core: a vector of another's never
-//! comes to a gate of L2's, wherever its IDT lies: it raises
-//! #GP, which exits. What L2 has in service when L1 goes on, or when it is to have an interrupt of
-//! L1's making, is in service in its backing page from then on, and nowhere else.
+//! Guarantees: a vector of another's never comes to a gate of L2's, wherever its IDT lies: it
+//! raises
+//! #GP, which exits; one that is posted to another L2 comes while none takes its own itself. What
+//! L2 has in service when L1 goes on, or when it is to have an interrupt of L1's making, is in
+//! service in its backing page from then on, and nowhere else.
 //!
 //! Doesn't guarantee that an L2 which holds interrupts back by its IF is left for one: core 0 looks
 //! after that ([`PerCpu::watch_taking`](crate::cpu::PerCpu::watch_taking)).
@@ -16,10 +18,10 @@
 use super::Nesting;
 use super::inner_apic::Kept;
 use super::instructions::CR8;
-use crate::cpu::{rdtsc, this, x2apic};
+use crate::cpu::{rdtsc, this, tsc_hz, x2apic};
 use delivery::{DeliveryFault, Event, FIRST_RESERVED, GATE_BYTES, Raised, VectorSet, classify};
-use svm::vmcb::{exit, int_ctl, misc1};
-use vendor::Inner;
+use svm::vmcb::{exit, int_ctl, misc1, misc2};
+use vendor::{Inner, PostedTo};
 
 /// The limit of an IDT that has no gate of the host's class.
 const CUT: u32 = FIRST_RESERVED as u32 * GATE_BYTES as u32 - 1;
@@ -36,25 +38,18 @@ impl Nesting {
     /// Before an entry: L2 is to take its interrupts itself, if nothing is against it. False: it
     /// isn't, and what is in service is in its page.
     pub(super) fn take_itself(&mut self) -> bool {
-        let not_now = core::mem::take(&mut self.taking.not_now);
-        let injects = svm::pending(self.inner).is_some_and(|event| event.vector >= 32);
-        let possible = self.posts
-            && !not_now
-            && !injects
-            && self.inner.efer & EFER_LMA != 0
-            && self.apic.as_ref().is_some_and(|apic| apic.is_quiet());
-        if !possible {
+        let Some(priority) = self.priority_to_take() else {
             self.adopt_in_service();
             return false;
-        }
+        };
         // What L2 reads of CR8 is the core's meanwhile; the host's vectors are of a higher class.
-        let priority = self.apic.as_ref().map_or(0, |apic| apic.task_priority());
         if priority != 0 {
             x2apic::set_tpr(priority << 4);
         }
         let v = &mut *self.inner;
         self.taking.kept = Some(Kept {
             misc1: v.intercept_misc1,
+            misc2: v.intercept_misc2,
             exceptions: v.intercept_exceptions,
             cr_writes: v.intercept_cr_write,
             int_ctl: v.int_ctl,
@@ -64,6 +59,7 @@ impl Nesting {
         self.taking.owns = true;
         this().set_taking_since(rdtsc());
         v.intercept_misc1 = v.intercept_misc1 & !misc1::INTR | WATCHED;
+        v.intercept_misc2 |= misc2::CLGI;
         v.intercept_exceptions |= 1 << GENERAL_PROTECTION;
         v.intercept_cr_write |= CR8;
         v.int_ctl &= !(int_ctl::V_INTR_MASKING | int_ctl::OFFER | int_ctl::V_TPR);
@@ -74,12 +70,34 @@ impl Nesting {
         true
     }
 
+    /// L2's task priority, if nothing is against it that L2 takes its interrupts itself.
+    fn priority_to_take(&mut self) -> Option<u8> {
+        const HAS_FLAG: u64 = int_ctl::V_GIF_ENABLE;
+        let not_now = core::mem::take(&mut self.taking.not_now);
+        let (posts, apic) = (self.posts?, self.apic.as_ref()?);
+        let word = posts.look();
+        if self.taking.posted.0 != word {
+            self.taking.posted = (word, rdtsc());
+        }
+        // The last of another's may still be on its way.
+        let settled = tsc_hz() / 1_000_000 * x2apic::MESSAGE_US;
+        let v = &*self.inner;
+        let possible = !not_now
+            && PostedTo::is_for(word, apic.avic.page)
+            && rdtsc().wrapping_sub(self.taking.posted.1) >= settled
+            && svm::pending(v).is_none_or(|event| event.vector < 32)
+            && v.int_ctl & (HAS_FLAG | int_ctl::V_GIF) != HAS_FLAG
+            && v.efer & EFER_LMA != 0;
+        possible.then(|| apic.quiet_priority()).flatten()
+    }
+
     /// After an exit, or instead of an entry: 02 is as it was. Did L2 take its interrupts itself?
     pub(in crate::cpu::svm) fn end_taking(&mut self) -> bool {
         let Some(kept) = self.taking.kept.take() else { return false };
         this().set_taking_since(0);
         let v = &mut *self.inner;
-        (v.intercept_misc1, v.intercept_exceptions) = (kept.misc1, kept.exceptions);
+        (v.intercept_misc1, v.intercept_misc2) = (kept.misc1, kept.misc2);
+        v.intercept_exceptions = kept.exceptions;
         (v.intercept_cr_write, v.int_ctl) = (kept.cr_writes, kept.int_ctl);
         v.idtr.limit = kept.limit;
         if kept.has_priority {
@@ -105,6 +123,8 @@ impl Nesting {
             {
                 Some(self.again())
             }
+            // Nobody else has L2 left for it.
+            exit::CLGI if self.inner.intercept_misc2 & misc2::CLGI == 0 => Some(self.again()),
             _ if code == exit::EXCEPTION_BASE + GENERAL_PROTECTION => {
                 let (error_code, address) = (self.inner.exit_info1 as u32, 0);
                 let raised = Raised { vector: GENERAL_PROTECTION as u8, error_code, address };

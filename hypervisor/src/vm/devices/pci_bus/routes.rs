@@ -2,13 +2,14 @@
 //! send.
 
 use super::PciBus;
+use super::source::To;
 use crate::cpu;
-use crate::iommu::guest::GuestIommu;
 use crate::vm::board::Board;
 use crate::vm::exit_context::ExitContext;
 use crate::vm::guest::Guest;
 use crate::vm::stop::{Fault, Incident};
 use delivery::VectorSet;
+use mailbox::request;
 use viommu::unit::Posted;
 use virtual_pc::message::Message;
 
@@ -44,10 +45,14 @@ impl PciBus {
         };
         let now = function.sources().route(source);
         // Such a vector gets a stand-in, which no shadow hides yet: another vCPU would take it.
-        if wanted.is_some_and(|w| Some(w) != now && cx.guest.hidden().contains(w.1)) {
+        let new = wanted.filter(|w| Some(*w) != now);
+        if new.is_some_and(|to| cx.guest.hidden().contains(to.vector)) {
             board.drop_shadows(cx)?;
         }
-        if now.is_some() && wanted.is_some_and(|w| Some(w) != now) {
+        if let Some(to) = new {
+            share_vectors(cx, to);
+        }
+        if now.is_some() && new.is_some() {
             function.hold(source);
         }
         if let Some(wanted) = wanted
@@ -62,24 +67,74 @@ impl PciBus {
     }
 
     /// Interrupts by this vector, which is posted, came to a vCPU that isn't in the guest of its
-    /// that they are for, or is: all that are sent by it are put where that guest looks.
+    /// that they are for, or is: all that are sent by it are put where that guest looks. Those of a
+    /// guest that has another CPU by now go there from here on.
     #[cold]
-    pub fn post(&mut self, cx: &mut ExitContext, vcpu: usize, vector: u8) {
-        let Some(unit) = &self.unit else { return };
-        for (index, function) in self.functions.iter().enumerate() {
-            let (function, shown) = (function.get(), self.config.function(index));
-            let sources = function.sources();
-            for source in 0..sources.len() {
-                let Some(shown) =
-                    shown.filter(|_| sources.route(source) == Some((vcpu, vector, true)))
-                else {
-                    continue;
-                };
-                // As it is now: a guest's CPU changes without an invalidation.
-                let sent = function.written(shown, source).map(|w| unit.message(index, w));
-                if let Some(Ok((message, Some(posted)))) = sent {
-                    post(cx.guest, unit.iommu, message.vector, &posted);
+    pub fn post(
+        &mut self,
+        board: &mut Board,
+        cx: &mut ExitContext,
+        vcpu: usize,
+        vector: u8,
+    ) -> Result<(), Fault> {
+        for before in [false, true] {
+            let (mut found, mut moved) = (false, false);
+            for index in 0..self.functions.len() {
+                for source in 0..self.function(index).map_or(0, |f| f.sources().len()) {
+                    let sources = self.function(index).map(|f| f.sources());
+                    let page = sources.and_then(|s| s.posts(source, vcpu, vector, before));
+                    let Some(page) = page else { continue };
+                    found = true;
+                    if self.post_one(cx, (index, source), (vcpu, vector, page)) && !before {
+                        self.route_source(board, cx, index, source)?;
+                        moved = true;
+                    }
                 }
+            }
+            if moved {
+                self.note_sources(board, cx)?;
+            }
+            if found {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// One source's, which goes to this page by its route. True: it has another route by now.
+    fn post_one(
+        &self,
+        cx: &ExitContext,
+        (index, source): (usize, usize),
+        (vcpu, vector, page): (usize, u8, u64),
+    ) -> bool {
+        let (Some(function), Some(shown), Some(unit)) =
+            (self.function(index), self.config.function(index), &self.unit)
+        else {
+            return false;
+        };
+        // As it is now: a guest's CPU changes without an invalidation.
+        let sent = function.written(shown, source).map(|written| unit.message(index, written));
+        match sent {
+            Some(Ok((message, Some(posted)))) => {
+                post(cx.guest, message.vector, posted.page);
+                let last = last(cx.guest, &message);
+                if posted.runs && last != vcpu {
+                    // Its doorbell.
+                    cx.guest.remotes[last].attend();
+                } else if let Some(tag) = posted.tag.filter(|_| !posted.runs) {
+                    unit.iommu.log_posted(tag);
+                }
+                last != vcpu
+            }
+            // It was on its way when that changed.
+            Some(Ok((message, None))) => {
+                cx.guest.deliver(&message);
+                false
+            }
+            Some(Err(_)) | None => {
+                post(cx.guest, vector, page);
+                false
             }
         }
     }
@@ -98,9 +153,12 @@ impl PciBus {
         let routes = || self.functions().flat_map(|function| function.sources().routes());
         for (vcpu, remote) in cx.guest.remotes.iter().enumerate() {
             let mut guests = VectorSet::EMPTY;
-            let own = routes().filter(|(to, _, inner)| *to == vcpu && !inner);
-            own.for_each(|(_, vector, _)| guests.insert(vector));
+            let to = || routes().filter(|to| to.vcpu == vcpu);
+            to().filter(|to| to.page.is_none()).for_each(|to| guests.insert(to.vector));
             remote.routes.set_devices(guests);
+            if let Some(posted) = remote.posted_to() {
+                posted.set(to().filter_map(|to| to.page));
+            }
         }
         let any = routes().next().is_some();
         cx.guest.set_routed(any);
@@ -112,22 +170,34 @@ impl PciBus {
 }
 
 /// Who gets a message, by which vector, and whether for a guest of its own.
-fn receiver(guest: &Guest, message: &Message, posted: Option<Posted>) -> Option<(usize, u8, bool)> {
-    let Some(_) = posted else { return Some((guest.receiver(message)?, message.vector, false)) };
-    // Where it last ran: the first vCPU passes on what is for one that never did.
-    let last = usize::try_from(message.destination).ok();
-    let vcpu = last.filter(|vcpu| *vcpu < guest.remotes.len()).unwrap_or(0);
-    Some((vcpu, message.vector, true))
+fn receiver(guest: &Guest, message: &Message, posted: Option<Posted>) -> Option<To> {
+    let vcpu = match posted {
+        None => guest.receiver(message)?,
+        Some(_) => last(guest, message),
+    };
+    Some(To { vcpu, vector: message.vector, page: posted.map(|posted| posted.page) })
 }
 
-/// Puts a vector into the backing page, and has it looked at.
-fn post(guest: &Guest, iommu: &GuestIommu, vector: u8, posted: &Posted) {
-    if let Some(page) = guest.memory.resolve(posted.page, PAGE) {
-        cpu::post_to_inner(page, vector);
-    }
-    if !posted.runs
-        && let Some(tag) = posted.tag
+/// Where a guest of the guest's last ran: the first vCPU passes on what is for one that never did.
+fn last(guest: &Guest, message: &Message) -> usize {
+    let last = usize::try_from(message.destination).ok();
+    last.filter(|vcpu| *vcpu < guest.remotes.len()).unwrap_or(0)
+}
+
+/// Interrupts are about to be posted there: a guest with another backing page that takes its own
+/// itself is left first.
+fn share_vectors(cx: &ExitContext, to: To) {
+    let posted = cx.guest.remotes[to.vcpu].posted_to();
+    if let Some((posted, page)) = posted.zip(to.page)
+        && posted.begin(page)
     {
-        iommu.log_posted(tag);
+        cx.guest.ask_and_wait(cx.me, 1 << to.vcpu, request::FLUSH);
+    }
+}
+
+/// Puts a vector into the backing page.
+fn post(guest: &Guest, vector: u8, page: u64) {
+    if let Some(page) = guest.memory.resolve(page, PAGE) {
+        cpu::post_to_inner(page, vector);
     }
 }

@@ -22,24 +22,33 @@ struct Source {
     /// Its interrupt entry.
     entry: u16,
     route: Option<Route>,
+    /// Where it was posted to before: what was sent there may come late.
+    left: Option<To>,
 }
 
 /// Where a source's interrupts go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct To {
+    pub vcpu: usize,
+    /// The vector the guest asked for.
+    pub vector: u8,
+    /// The backing page, if it is posted to a guest of the vCPU's.
+    pub page: Option<u64>,
+}
+
+/// The same of one that is bound.
 #[derive(Clone, Copy)]
 struct Route {
-    vcpu: usize,
+    to: To,
     /// What [`rebind`] gave.
     bound: u8,
-    /// The vector the guest asked for.
-    guest: u8,
-    /// It is posted to a guest of the vCPU's.
-    inner: bool,
 }
 
 impl Sources {
     /// With these interrupt entries, none of them routed.
     pub fn new(requester: Bdf, entries: impl Iterator<Item = u16>) -> Self {
-        Sources { requester, all: entries.map(|entry| Source { entry, route: None }).collect() }
+        let source = |entry| Source { entry, route: None, left: None };
+        Sources { requester, all: entries.map(source).collect() }
     }
 
     /// How many there are.
@@ -52,10 +61,16 @@ impl Sources {
         self.all.iter().map(|source| source.entry)
     }
 
-    /// The vCPU that a source's interrupts are for, the guest's vector, and whether they are posted
-    /// to a guest of the vCPU's.
-    pub fn route(&self, source: usize) -> Option<(usize, u8, bool)> {
-        self.all.get(source)?.route.map(|route| (route.vcpu, route.guest, route.inner))
+    /// Where a source's interrupts go.
+    pub fn route(&self, source: usize) -> Option<To> {
+        self.all.get(source)?.route.map(|route| route.to)
+    }
+
+    /// The backing page that a source posts to, or did before, by this vector of this vCPU's.
+    pub fn posts(&self, source: usize, vcpu: usize, vector: u8, before: bool) -> Option<u64> {
+        let source = self.all.get(source)?;
+        let to = if before { source.left } else { source.route.map(|route| route.to) };
+        to.filter(|to| (to.vcpu, to.vector) == (vcpu, vector))?.page
     }
 
     /// The interrupt entry of a source that is routed.
@@ -64,29 +79,25 @@ impl Sources {
     }
 
     /// Where those that are routed go.
-    pub fn routes(&self) -> impl Iterator<Item = (usize, u8, bool)> {
+    pub fn routes(&self) -> impl Iterator<Item = To> {
         (0..self.all.len()).filter_map(|source| self.route(source))
     }
 
-    /// Sends a source's interrupts to this vCPU as this vector.
-    pub fn follow(
-        &mut self,
-        owner: &Guest,
-        source: usize,
-        (vcpu, guest, inner): (usize, u8, bool),
-    ) -> Result<(), Incident> {
-        if self.route(source) == Some((vcpu, guest, inner)) {
+    /// Sends a source's interrupts there.
+    pub fn follow(&mut self, owner: &Guest, source: usize, to: To) -> Result<(), Incident> {
+        if self.route(source) == Some(to) {
             return Ok(());
         }
         let Some(source) = self.all.get_mut(source) else { return Ok(()) };
-        let from = source.route.take().map(|route| (routes(owner, &route), route.bound));
+        let from = source.route.take();
+        source.left = from.map(|route| route.to).filter(|to| to.page.is_some()).or(source.left);
+        let from = from.map(|route| (routes(owner, route.to), route.bound));
         let at = (self.requester, source.entry);
-        let to = owner.remotes[vcpu].routes_to(inner);
-        let bound = rebind(&Units, at, from, (to, guest));
-        source.route = bound.map(|bound| Route { vcpu, bound, guest, inner });
+        let bound = rebind(&Units, at, from, (routes(owner, to), to.vector));
+        source.route = bound.map(|bound| Route { to, bound });
         // An exception's vector is the guest's own mistake, and goes nowhere.
         match source.route {
-            None if guest >= 32 => Err(Incident::Route(self.requester)),
+            None if to.vector >= 32 => Err(Incident::Route(self.requester)),
             _ => Ok(()),
         }
     }
@@ -94,8 +105,9 @@ impl Sources {
     /// The interrupts of all of them go nowhere.
     pub fn unbind(&mut self, owner: &Guest) {
         for source in &mut self.all {
+            source.left = None;
             if let Some(route) = source.route.take() {
-                let bound = (routes(owner, &route), route.bound);
+                let bound = (routes(owner, route.to), route.bound);
                 unbind(&Units, (self.requester, source.entry), bound);
             }
         }
@@ -112,6 +124,6 @@ impl Sources {
 }
 
 /// By which a source is bound.
-fn routes<'a>(owner: &'a Guest, route: &Route) -> &'a VcpuRoutes {
-    owner.remotes[route.vcpu].routes_to(route.inner)
+fn routes(owner: &Guest, to: To) -> &VcpuRoutes {
+    owner.remotes[to.vcpu].routes_to(to.page.is_some())
 }

@@ -45,10 +45,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     fn receive_beneath(&mut self, vector: u8) -> Option<Reason> {
         match self.remote.routes.arrived(vector)? {
             Arrived::Of { slot: INNER, vectors } => {
-                let id = self.id;
-                for v in vectors.iter() {
-                    self.with_pc(|pc, cx| pc.pci_mut().post(cx, id, v));
-                }
+                vectors.iter().for_each(|v| self.post_beneath(v));
                 Some(Reason::DeviceInterrupt)
             }
             Arrived::Of { vectors, .. } => {

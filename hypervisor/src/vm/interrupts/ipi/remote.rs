@@ -7,6 +7,7 @@
 //! VM's lock calls, and whose counterparts answer wherever they are: in the guest (by the NMI),
 //! before an entry, and while they wait for that lock.
 
+use crate::cpu::vendor::PostedTo;
 use crate::cpu::{self, Posting};
 use crate::sched::host_core::HostCore;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -23,7 +24,7 @@ pub struct VcpuRemote {
     pub mailbox: Mailbox,
     pub routes: VcpuRoutes,
     /// To its guests, if interrupts are posted to them.
-    inner: Option<VcpuRoutes>,
+    inner: Option<Beneath>,
     /// By what interrupts are posted to it, if the CPU delivers them.
     pub posting: Option<Posting>,
     /// A local interrupt source of its core that is wrong, until core 0 has taken it: the register
@@ -31,6 +32,12 @@ pub struct VcpuRemote {
     wrong_source: AtomicU64,
     /// [`Addressing`] of its local APIC.
     addressing: AtomicU32,
+}
+
+/// How interrupts are posted to the guests of a vCPU's.
+struct Beneath {
+    routes: VcpuRoutes,
+    page: PostedTo,
 }
 
 impl VcpuRemote {
@@ -48,6 +55,7 @@ impl VcpuRemote {
             true => core.routes_with_inner(policy),
             false => (core.routes(policy), None),
         };
+        let inner = inner.map(|routes| Beneath { routes, page: PostedTo::default() });
         let mailbox = Mailbox::new(boot_processor);
         let wrong_source = AtomicU64::new(0);
         VcpuRemote { apic_id, core, mailbox, routes, inner, posting, wrong_source, addressing }
@@ -55,13 +63,18 @@ impl VcpuRemote {
 
     /// The routes that lead to it, or to its guests.
     pub fn routes_to(&self, inner: bool) -> &VcpuRoutes {
-        self.inner.as_ref().filter(|_| inner).unwrap_or(&self.routes)
+        self.inner.as_ref().filter(|_| inner).map_or(&self.routes, |inner| &inner.routes)
     }
 
     /// Are interrupts posted to its guests?
     #[inline]
     pub fn posts(&self) -> bool {
         self.inner.is_some()
+    }
+
+    /// For which backing page they are; who changes it holds the VM's lock.
+    pub fn posted_to(&self) -> Option<&PostedTo> {
+        self.inner.as_ref().map(|inner| &inner.page)
     }
 
     /// How others address its local APIC.

@@ -20,7 +20,7 @@ pub const HANDLED: usize = 2;
 pub const MODE: usize = 3;
 /// As above.
 pub const NOTED: usize = 4;
-/// What the guest reads of CR8, and how many came while that held them back.
+/// What the guest reads of CR8, and how many came while that, or its flag, held them back.
 pub const PRIORITY: usize = 5;
 /// As above.
 pub const EARLY: usize = 6;
@@ -30,6 +30,8 @@ pub const STORED: usize = 8;
 pub const LOADED: usize = 10;
 /// As above.
 pub const STORED_AFTER: usize = 12;
+/// 1: the guest is there; 2: it is to go.
+pub const STAYS: usize = 14;
 const NOTES: usize = 64;
 const MOST_NOTES: u64 = 64;
 const COUNTS: usize = 256;
@@ -49,6 +51,7 @@ core::arch::global_asm!(
 .balign 16
 .global posted_stubs, posted_raises, posted_waits, posted_takes, posted_calls, posted_tables
 .global posted_prefers, posted_completes, posted_stops, posted_strays, posted_reads
+.global posted_tries, posted_clears, posted_stays
 posted_stubs:
 .set posted_vector, 0
 .rept 256
@@ -178,6 +181,44 @@ posted_reads:
     xor ecx, ecx
     mov cr8, rcx
     vmmcall
+# The device's interrupt, and some time; how many came.
+posted_tries:
+    sti
+    mov rdx, [rdi + 16]
+    mov dword ptr [rsi + 0x60], 1
+    mov ecx, 20000
+1:  pause
+    dec ecx
+    jnz 1b
+    cli
+    mov rcx, [rdi + 16]
+    sub rcx, rdx
+    mov [rdi + 48], rcx
+    vmmcall
+# The same with the flag for all interrupts clear, and then with it set.
+posted_clears:
+    sti
+    clgi
+    mov rdx, [rdi + 16]
+    mov dword ptr [rsi + 0x60], 1
+    mov ecx, 20000
+1:  pause
+    dec ecx
+    jnz 1b
+    mov rcx, [rdi + 16]
+    sub rcx, rdx
+    mov [rdi + 48], rcx
+    stgi
+    jmp posted_waits
+# Says that it is there, and stays until it is told to go.
+posted_stays:
+    sti
+    mov qword ptr [rdi + 112], 1
+1:  pause
+    cmp qword ptr [rdi + 112], 2
+    jne 1b
+    cli
+    vmmcall
 posted_completes:
     sti
 1:  mov ecx, 0x80B
@@ -225,6 +266,12 @@ codes!(
     prefers = posted_prefers,
     /// CR8 as RCX says, CPUID, reads CR8, VMMCALL.
     reads = posted_reads,
+    /// Has the device raise its interrupt, counts what comes for some time; VMMCALL.
+    tries = posted_tries,
+    /// CLGI, likewise, STGI, and goes on as `waits`.
+    clears = posted_clears,
+    /// Says that it is there, lets interrupts in until it is told to go; VMMCALL.
+    stays = posted_stays,
     /// Completes interrupts without end.
     completes = posted_completes,
     /// CLI, HLT.
