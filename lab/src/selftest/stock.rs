@@ -129,7 +129,7 @@ pub fn run(cx: &Context, chosen: &[Kind], tally: &Tally) -> Result<Summary> {
         return Ok(Summary::default());
     }
     let guest = stock::guest(cx)?;
-    let program = server::build(cx, "exitless-io")?;
+    let program = server::packed(cx)?;
     side_by_side(cx, chosen, AT_ONCE, |kind| {
         tally.play(cx, kind.name, || one(cx, *kind, &guest, &program))
     })
