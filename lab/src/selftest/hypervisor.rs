@@ -14,7 +14,7 @@ use super::{
     inner_linux::{self, Device, Given, Heard, Idle, Window},
     names::named,
     tally::Tally,
-    workers::{AT_ONCE, side_by_side},
+    workers::{AT_ONCE, Gate, side_by_side},
 };
 use crate::{console::tail, summary::Summary};
 use anyhow::{Result, bail};
@@ -50,11 +50,13 @@ pub fn chosen(quick: bool, only: Option<&str>) -> Vec<Kind> {
 }
 
 /// Runs them.
-pub fn run(cx: &Context, chosen: &[Kind], tally: &Tally) -> Result<Summary> {
+pub fn run(cx: &Context, gate: &Gate, chosen: &[Kind], tally: &Tally) -> Result<Summary> {
     if !chosen.is_empty() {
         inner_linux::prepare(cx)?;
     }
-    side_by_side(cx, chosen, AT_ONCE, |(name, device)| tally.play(cx, name, || one(cx, *device)))
+    side_by_side(cx, gate, chosen, AT_ONCE, |(name, device)| {
+        tally.play(cx, name, || one(cx, *device))
+    })
 }
 
 /// Boots one, and gives what is to be told; an error is what was wrong.

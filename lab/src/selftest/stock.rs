@@ -17,7 +17,7 @@ use super::{
     source::Source,
     suite::Suite,
     tally::Tally,
-    workers::{AT_ONCE, side_by_side},
+    workers::{AT_ONCE, Gate, side_by_side},
 };
 use crate::{
     cmdline::LINUX,
@@ -131,13 +131,13 @@ pub fn chosen(quick: bool, long: bool, only: Option<&str>) -> Vec<Kind> {
 }
 
 /// Runs them.
-pub fn run(cx: &Context, chosen: &[Kind], tally: &Tally) -> Result<Summary> {
+pub fn run(cx: &Context, gate: &Gate, chosen: &[Kind], tally: &Tally) -> Result<Summary> {
     if chosen.is_empty() {
         return Ok(Summary::default());
     }
     let guest = stock::guest(cx)?;
     let program = server::packed(cx)?;
-    side_by_side(cx, chosen, AT_ONCE, |kind| {
+    side_by_side(cx, gate, chosen, AT_ONCE, |kind| {
         tally.play(cx, kind.name, || one(cx, *kind, &guest, &program))
     })
 }
