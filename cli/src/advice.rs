@@ -5,7 +5,7 @@
 
 use crate::kernel_config::{Config, State, release};
 use crate::load::File;
-use plan::{Class, DeviceName, GuestIommu, Plan, Shown, Vm};
+use plan::{Class, DeviceName, GuestIommu, IommuUnit, Plan, Shown, Vm};
 use std::path::Path;
 
 /// Where systems keep the configurations of their kernels.
@@ -40,16 +40,18 @@ const VIRTIO_IOMMU: &[&[Driver]] = &[
     &[driver("CONFIG_VIRTIO_IOMMU", "virtio_iommu")],
 ];
 const VT_D: &[&[Driver]] = &[&[driver("CONFIG_INTEL_IOMMU", "intel_iommu")]];
+const AMD_VI: &[&[Driver]] = &[&[driver("CONFIG_AMD_IOMMU", "amd_iommu")]];
 /// Either has Linux use a VT-d unit without being told.
 const VT_D_BY_DEFAULT: [&str; 2] =
     ["CONFIG_INTEL_IOMMU_DEFAULT_ON", "CONFIG_INTEL_IOMMU_DEFAULT_ON_INTGPU_OFF"];
 
 /// The drivers of a guest's own IOMMU, of each of which one is needed.
 fn iommu_drivers(iommu: GuestIommu) -> &'static [&'static [Driver]] {
-    match iommu {
-        GuestIommu::None => &[],
-        GuestIommu::Virtio | GuestIommu::VirtioOptimistic => VIRTIO_IOMMU,
-        GuestIommu::VtD | GuestIommu::VtDOptimistic => VT_D,
+    match iommu.unit() {
+        Some(IommuUnit::VtD) => VT_D,
+        Some(IommuUnit::AmdVi) => AMD_VI,
+        None if iommu.is_virtio() => VIRTIO_IOMMU,
+        None => &[],
     }
 }
 
@@ -128,8 +130,8 @@ fn of_vm(vm: &Vm<File>, boot: &Path) -> Vec<String> {
     }
     let is_told = vm.cmdline.split_whitespace().any(|word| word.starts_with("intel_iommu="));
     let is_unused = VT_D_BY_DEFAULT.iter().all(|on| config.state(on) == State::Missing);
-    let is_unit = matches!(vm.iommu, GuestIommu::VtD | GuestIommu::VtDOptimistic);
-    if is_unit && is_unused && !is_told {
+    let is_vtd = vm.iommu.unit() == Some(IommuUnit::VtD);
+    if is_vtd && is_unused && !is_told {
         lines.push(format!(
             "{name}: its kernel ({}) uses its IOMMU with intel_iommu=on in the command line alone.",
             Shown(&release)
@@ -339,6 +341,10 @@ CONFIG_IGBVF=y
         assert_eq!(told(config, "intel_iommu=on,sm_off", GuestIommu::VtD), [""; 0]);
         let config = "CONFIG_INTEL_IOMMU=y\nCONFIG_INTEL_IOMMU_DEFAULT_ON_INTGPU_OFF=y\n";
         assert_eq!(told(config, "", GuestIommu::VtD), [""; 0]);
+        let unit = told("", "", GuestIommu::AmdVi);
+        assert!(unit[0].ends_with("with no CONFIG_AMD_IOMMU."), "{unit:?}");
+        let config = "CONFIG_AMD_IOMMU=y\n";
+        assert_eq!(told(config, "", GuestIommu::AmdViOptimistic), [""; 0]);
     }
 
     #[test]

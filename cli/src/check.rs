@@ -33,7 +33,7 @@ A plan:
   interrupts = \"auto\"         # auto, trap, eli-delivery, eli, direct, posted
   reset = \"restart\"           # or stop: what a reset of its own leads to
   nested = false              # true: it may run guests, on cores of its own
-  iommu = \"none\"              # or virtio, vt-d: the guest's own
+  iommu = \"none\"              # or virtio, vt-d, amd-vi: its own
   [host]
   iommu_faults = \"elsewhere\"  # or nmi, limit: docs/running.md says more
   without_interrupt_remapping = \"refuse\"  # or trust-every-guest

@@ -15,7 +15,8 @@ use paging::{Access, Dma, Memory, PageSize, VtdSecondLevel};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tables::{FRAMES, Frames, Units};
-use viommu_device::vtd::{Fault, Page, Registers, Step as Stepped, Vtd};
+use viommu_device::unit::{Fault, Step as Stepped};
+use viommu_device::vtd::{Page, Registers, Vtd};
 use viommu_device::{Acting, Change, Domains, Region, Viommu};
 
 const LEN: u64 = 2 << 20;

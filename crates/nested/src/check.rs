@@ -62,6 +62,9 @@ pub enum Illegal {
     /// The root of the nested tables is beyond the physical addresses.
     #[error("the nested CR3 is {0:#x}")]
     NestedCr3(u64),
+    /// AVIC without nested paging, or with a page that isn't memory.
+    #[error("the backing page of AVIC is {0:#x}")]
+    Avic(u64),
     /// A memory type that is none.
     #[error("the PAT is {0:#x}")]
     Pat(u64),
@@ -82,6 +85,9 @@ pub(crate) fn control(c: &mut Control, offer: &Offer) -> Result<(), Illegal> {
     }
     if !is_event(c.event_inj) {
         return Err(Illegal::Event(c.event_inj));
+    }
+    if c.is_avic() && !c.nested_paging() {
+        return Err(Illegal::Avic(c.avic_pages[1]));
     }
     if c.nested_paging() && offer.is_beyond(c.nested_cr3) {
         return Err(Illegal::NestedCr3(c.nested_cr3));

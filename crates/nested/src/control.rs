@@ -4,10 +4,11 @@
 //! CPUs write.
 
 use crate::Offer;
+use crate::avic::Avic;
 use crate::block::Block;
 use crate::check::VALID;
 use core::mem::offset_of;
-use svm::vmcb::{int_ctl, misc2};
+use svm::vmcb::{int_ctl, misc1, misc2};
 use svm::{ALWAYS_MISC2, Vmcb};
 
 /// The groups of fields that L1 may say are unchanged (APM vol. 2, 15.15.3).
@@ -33,6 +34,8 @@ pub(crate) mod clean {
 }
 
 const RFLAGS_IF: u64 = 1 << 9;
+/// The bits of an address in the fields of AVIC.
+const AVIC_PAGE: u64 = 0x000F_FFFF_FFFF_F000;
 /// Bit 0 of `nested_control`.
 const NESTED_PAGING: u64 = 1;
 /// Where the words of the intercepts are: registers, events, instructions.
@@ -67,6 +70,10 @@ pub struct Control {
     pub(crate) event_inj: u64,
     pub(crate) next_rip: u64,
     pub(crate) nested_cr3: u64,
+    /// Of `int_ctl`: AVIC and x2AVIC, if L1 uses it.
+    pub(crate) avic: u64,
+    /// Where L2 has its registers by it, and the backing page.
+    pub(crate) avic_pages: [u64; 2],
 }
 
 impl Control {
@@ -97,12 +104,38 @@ impl Control {
         // The CPU changes these itself, so that no VMM calls them clean.
         self.int_ctl = block.read(offset_of!(Vmcb, int_ctl));
         self.flag = offer.flag;
+        self.avic = self.int_ctl & offer.avic;
+        if self.is_avic() {
+            self.copy_avic(block);
+        }
         self.loads = block.read(offset_of!(Vmcb, other_virtualization)) & offer.loads;
         self.interrupt_shadow = block.read(offset_of!(Vmcb, interrupt_shadow));
         self.event_inj = block.read(offset_of!(Vmcb, event_inj));
         if self.event_inj & VALID != 0 {
             self.next_rip = block.read(offset_of!(Vmcb, next_rip));
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn copy_avic<B: Block>(&mut self, block: &B) {
+        // L2's interrupts are its own then, whatever else L1 says.
+        self.int_ctl |= int_ctl::V_INTR_MASKING;
+        let places = [offset_of!(Vmcb, avic_bar), offset_of!(Vmcb, avic_backing_page)];
+        self.avic_pages = places.map(|at| block.read(at) & AVIC_PAGE);
+    }
+
+    /// 02 as AVIC wants it, after [`Nest::enter`](crate::Nest::enter) and
+    /// [`Nest::follow`](crate::Nest::follow): what waits is in the backing page, and whoever enters
+    /// offers it; L1 never hears that one could be taken.
+    pub fn follow_avic(&self, v02: &mut Vmcb, v01: &Vmcb) {
+        v02.int_ctl = self.int_ctl & (self.flag | int_ctl::V_TPR) | int_ctl::V_INTR_MASKING;
+        v02.intercept_misc1 &= !misc1::VINTR | v01.intercept_misc1;
+    }
+
+    /// What the host has on offer to L2 by AVIC isn't L1's: before [`Nest::left`](crate::Nest::left).
+    pub fn leave_avic(&self, v02: &mut Vmcb) {
+        v02.int_ctl = v02.int_ctl & !int_ctl::V_IRQ | self.int_ctl & int_ctl::V_IRQ;
     }
 
     /// Is VMRUN intercepted?
@@ -147,5 +180,18 @@ impl Control {
     /// Are L2's IF and task priority its own, and none of L1's?
     pub fn masks_interrupts(&self) -> bool {
         self.int_ctl & int_ctl::V_INTR_MASKING != 0
+    }
+
+    /// L2's local APIC, if L1 has it accelerated.
+    #[inline]
+    pub fn avic(&self) -> Option<Avic> {
+        let ([bar, page], x2apic) = (self.avic_pages, self.avic & int_ctl::X2AVIC != 0);
+        self.is_avic().then_some(Avic { page, bar: (!x2apic).then_some(bar) })
+    }
+
+    /// Has L1 L2's local APIC accelerated?
+    #[inline(always)]
+    pub fn is_avic(&self) -> bool {
+        self.avic & int_ctl::AVIC != 0
     }
 }

@@ -210,6 +210,12 @@ impl Nest {
         self.keep_offer(v02, v01);
     }
 
+    /// L2's task priority was written for it: L1 finds it in its block.
+    pub fn keep_priority(&mut self, v02: &Vmcb) {
+        let own = self.control.int_ctl & !int_ctl::V_TPR;
+        self.control.int_ctl = own | v02.int_ctl & int_ctl::V_TPR;
+    }
+
     fn keep_offer(&mut self, v02: &Vmcb, v01: &mut Vmcb) {
         let changed = int_ctl::V_IRQ | int_ctl::V_TPR;
         let flag = self.control.flag & int_ctl::V_GIF;

@@ -27,12 +27,14 @@
 //! | `leave` | an exit of L2, written into 12 |
 //! | `served` | an exit of L2 that is served as L1's own |
 //! | `loaded` | what VMLOAD and VMSAVE move |
+//! | `avic` | L2's local APIC, where L1 has it accelerated |
 //! | `maps` | the merged permission maps |
 //! | `tables` | L2's physical addresses, translated by both |
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
 mod again;
+pub mod avic;
 mod block;
 mod check;
 mod control;

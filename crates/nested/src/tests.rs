@@ -139,6 +139,8 @@ prop_compose! {
         v.nested_cr3 &= (1 << BITS) - 1;
         (v.iopm_base, v.msrpm_base) = (v.iopm_base & 0xFFFF_FFFF, v.msrpm_base & 0xFFFF_FFFF);
         v.event_inj &= !(1 << 31);
+        // AVIC.
+        v.int_ctl &= !(1 << 31);
         Random(v)
     }
 }

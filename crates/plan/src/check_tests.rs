@@ -58,6 +58,23 @@ fn a_vm_with_guests_of_its_own_has_its_cores_and_its_interrupts() {
     assert!(shared.contains("nested: other vCPUs run on core 1, too"), "{shared}");
     let policy = sentence(|vm| (vm.nested, vm.interrupts) = (true, Some(Policy::Eli)));
     assert!(policy.contains("as \"direct\" has it, not \"eli\""), "{policy}");
+    // With a unit that posts to its guests its own are injected.
+    let device = DeviceName::Address { segment: 0, bus: 0, device: 3, function: 0 };
+    for (iommu, interrupts, is_right) in [
+        (GuestIommu::AmdVi, Policy::Trap, true),
+        (GuestIommu::AmdViOptimistic, Policy::Direct, true),
+        (GuestIommu::AmdVi, Policy::Eli, false),
+        (GuestIommu::VtD, Policy::Trap, false),
+        (GuestIommu::None, Policy::Trap, false),
+    ] {
+        let mut plan = two();
+        let vm = &mut plan.vms[1];
+        (vm.nested, vm.iommu, vm.interrupts) = (true, iommu, Some(interrupts));
+        vm.devices = vec![device];
+        let wrong = plan.check().err().map(|error| error.problem);
+        let wanted = Problem::NestedPolicy(interrupts);
+        assert_eq!(wrong == Some(wanted), !is_right, "{iommu:?} {interrupts:?}");
+    }
 }
 
 #[test]

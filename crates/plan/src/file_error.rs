@@ -114,7 +114,7 @@ pub enum Problem {
     #[error("\"{}\" is nothing that a reset can lead to; use \"restart\" or \"stop\"", Shown(.0))]
     Reset(String),
     /// Not an IOMMU that a guest can have.
-    #[error("\"{}\" is no IOMMU that a guest can have; use \"none\", \"virtio\", \"virtio-optimistic\", \"vt-d\" or \"vt-d-optimistic\"", Shown(.0))]
+    #[error("\"{}\" is no IOMMU that a guest can have; use \"none\", \"virtio\", \"virtio-optimistic\", \"vt-d\", \"vt-d-optimistic\", \"amd-vi\" or \"amd-vi-optimistic\"", Shown(.0))]
     GuestIommu(String),
     /// Not a way to keep an interrupt safe.
     #[error("\"{}\" is no protection; use \"elsewhere\", \"nmi\" or \"limit\"", Shown(.0))]

@@ -30,8 +30,7 @@ impl<'v> Field<'_, 'v, '_> {
             }
             "nested" => read.nested = self.flag()?,
             "iommu" => {
-                let needed =
-                    "\"none\", \"virtio\", \"virtio-optimistic\", \"vt-d\" or \"vt-d-optimistic\"";
+                let needed = "\"none\", \"virtio\", \"virtio-optimistic\", \"vt-d\", \"vt-d-optimistic\", \"amd-vi\" or \"amd-vi-optimistic\"";
                 read.iommu = self.one_of(&GuestIommu::ALL, needed, Problem::GuestIommu)?;
             }
             _ => {

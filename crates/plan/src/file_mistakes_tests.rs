@@ -96,8 +96,8 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
             "vm.toml:2: [vm.a] reset: \"halt\" is nothing that a reset can lead to; use \"restart\" or \"stop\"",
         ),
         (
-            "[vm.a]\niommu = 'amd-vi'\n",
-            "vm.toml:2: [vm.a] iommu: \"amd-vi\" is no IOMMU that a guest can have; use \"none\", \"virtio\", \"virtio-optimistic\", \"vt-d\" or \"vt-d-optimistic\"",
+            "[vm.a]\niommu = 'intel'\n",
+            "vm.toml:2: [vm.a] iommu: \"intel\" is no IOMMU that a guest can have; use \"none\", \"virtio\", \"virtio-optimistic\", \"vt-d\", \"vt-d-optimistic\", \"amd-vi\" or \"amd-vi-optimistic\"",
         ),
         (
             "[vm.a]\nkernel = 'k'\ndevices = ['nvme0']\niommu = 'virtio-optimistic'\n",

@@ -70,4 +70,6 @@ pub use sharing::{
 pub use shown::{Escaped, Shown};
 pub use size::{RateError, Size, SizeError, parse_rate, parse_size};
 pub use uplink::UplinkProblem;
-pub use vm::{Blob, CHOICES, Choice, GuestIommu, OPTIMISM_US, OnReset, Plan, Vm, choice_label};
+pub use vm::{
+    Blob, CHOICES, Choice, GuestIommu, IommuUnit, OPTIMISM_US, OnReset, Plan, Vm, choice_label,
+};

@@ -84,7 +84,7 @@ pub enum Problem {
     NestedShared(u32),
     /// A VM that runs guests of its own, with a policy for which that isn't made.
     #[error(
-        "a VM that runs guests of its own takes its interrupts as \"direct\" has it, not \"{}\"; leave interrupts out, or say \"direct\"",
+        "a VM that runs guests of its own takes its interrupts as \"direct\" has it, not \"{}\"; leave interrupts out, or say \"direct\" (or \"trap\" with iommu = \"amd-vi\")",
         .0.label()
     )]
     NestedPolicy(Policy),

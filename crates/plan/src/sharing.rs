@@ -1,7 +1,7 @@
 //! What VMs that share cores, and the host beside them, are promised: weights, the slice, and how
 //! the host's own interrupts are kept safe from them, where the machine lets it.
 
-use crate::{AtEnd, Error, Moving, Place, Plan, Policy, Problem, Vm, shown::Shown};
+use crate::{AtEnd, Error, IommuUnit, Moving, Place, Plan, Policy, Problem, Vm, shown::Shown};
 use alloc::string::{String, ToString};
 use core::{fmt, ops::RangeInclusive};
 use serde::{Deserialize, Serialize};
@@ -149,6 +149,8 @@ impl<F> Plan<F> {
             }
         }
         match vm.interrupts {
+            // Where its guests have interrupts posted, its own are injected.
+            Some(Policy::Trap) if vm.nested && vm.iommu.unit() == Some(IommuUnit::AmdVi) => Ok(()),
             Some(policy) if vm.nested && policy != Policy::Direct => {
                 Err(("nested", Problem::NestedPolicy(policy)))
             }

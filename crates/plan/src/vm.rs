@@ -74,6 +74,19 @@ pub enum GuestIommu {
     VtD,
     /// The same, and what is unmapped may stay as with [`GuestIommu::VirtioOptimistic`].
     VtDOptimistic,
+    /// An AMD-Vi unit that has drivers invalidate what they map, with the same behind it.
+    AmdVi,
+    /// The same, and what is unmapped may stay as with [`GuestIommu::VirtioOptimistic`].
+    AmdViOptimistic,
+}
+
+/// Whose unit an IOMMU with registers is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IommuUnit {
+    /// Intel's.
+    VtD,
+    /// AMD's.
+    AmdVi,
 }
 
 /// For how long unmappings wait, in µs: the vIOMMU paper's.
@@ -81,37 +94,51 @@ pub const OPTIMISM_US: u64 = 10_000;
 
 impl GuestIommu {
     /// Every choice with the name it has in `vm.toml`.
-    pub const ALL: [(&'static str, GuestIommu); 5] = [
+    pub const ALL: [(&'static str, GuestIommu); 7] = [
         ("none", GuestIommu::None),
         ("virtio", GuestIommu::Virtio),
         ("virtio-optimistic", GuestIommu::VirtioOptimistic),
         ("vt-d", GuestIommu::VtD),
         ("vt-d-optimistic", GuestIommu::VtDOptimistic),
+        ("amd-vi", GuestIommu::AmdVi),
+        ("amd-vi-optimistic", GuestIommu::AmdViOptimistic),
     ];
 
-    /// How many functions it is on the bus.
-    pub const fn functions(self) -> usize {
+    /// Whose unit it is, if it is one with registers.
+    pub const fn unit(self) -> Option<IommuUnit> {
         match self {
-            GuestIommu::None | GuestIommu::VtD | GuestIommu::VtDOptimistic => 0,
-            GuestIommu::Virtio | GuestIommu::VirtioOptimistic => 1,
+            GuestIommu::None | GuestIommu::Virtio | GuestIommu::VirtioOptimistic => None,
+            GuestIommu::VtD | GuestIommu::VtDOptimistic => Some(IommuUnit::VtD),
+            GuestIommu::AmdVi | GuestIommu::AmdViOptimistic => Some(IommuUnit::AmdVi),
         }
     }
 
-    /// How many queues it has.
+    /// Is it a virtio-iommu?
+    pub const fn is_virtio(self) -> bool {
+        matches!(self, GuestIommu::Virtio | GuestIommu::VirtioOptimistic)
+    }
+
+    /// How many functions it is among those that the VM is given. A unit is the host bridge's.
+    pub const fn functions(self) -> usize {
+        if self.is_virtio() { 1 } else { 0 }
+    }
+
+    /// How many queues it has: of a virtio-iommu requests, and events.
     pub const fn queues(self) -> usize {
-        match self {
-            GuestIommu::None => 0,
-            GuestIommu::VtD | GuestIommu::VtDOptimistic => 1,
-            // Requests, and events.
-            GuestIommu::Virtio | GuestIommu::VirtioOptimistic => 2,
+        match self.unit() {
+            Some(_) => 1,
+            None if self.is_virtio() => 2,
+            None => 0,
         }
     }
 
     /// For how long what it unmaps may stay mapped, in µs.
     pub const fn optimism_us(self) -> u64 {
         match self {
-            GuestIommu::VirtioOptimistic | GuestIommu::VtDOptimistic => OPTIMISM_US,
-            GuestIommu::None | GuestIommu::Virtio | GuestIommu::VtD => 0,
+            GuestIommu::VirtioOptimistic
+            | GuestIommu::VtDOptimistic
+            | GuestIommu::AmdViOptimistic => OPTIMISM_US,
+            GuestIommu::None | GuestIommu::Virtio | GuestIommu::VtD | GuestIommu::AmdVi => 0,
         }
     }
 }

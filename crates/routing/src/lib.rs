@@ -41,7 +41,8 @@ mod tests;
 use alloc::boxed::Box;
 use core::ops::Deref;
 pub use core_routes::{CoreRoutes, State};
-use delivery::{Arrived, FIRST_RESERVED, Routes, VectorSet, is_ordinary};
+pub use delivery::Arrived;
+use delivery::{FIRST_RESERVED, Routes, VectorSet, is_ordinary};
 use iommu::{Bdf, Delivery as Message, InterruptRoute};
 use sync::{AtomicU64, Ordering, SpinMutex, SpinMutexGuard, TicketMutexGuard};
 
@@ -146,6 +147,14 @@ impl<C: Deref<Target = CoreRoutes>> VcpuRoutes<C> {
     fn end_unbind(&self, bound: u8) {
         if let Core::Shared { routes, slot } = &self.core {
             routes.release(*slot, bound);
+        }
+    }
+
+    /// On a shared core: whose a physical interrupt is.
+    pub fn arrived(&self, physical: u8) -> Option<Arrived> {
+        match &self.core {
+            Core::Dedicated { .. } => None,
+            Core::Shared { routes, .. } => Some(routes.arrived(physical)),
         }
     }
 

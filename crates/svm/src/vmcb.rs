@@ -58,7 +58,8 @@ pub struct Vmcb {
     pub exit_int_info: u64,
     /// Bit 0: nested paging.
     pub nested_control: u64,
-    _098: [u8; 0x10],
+    pub avic_bar: u64,
+    _0a0: u64,
     pub event_inj: u64,
     pub nested_cr3: u64,
     /// Recording of branches, and VMLOAD by the guest.
@@ -69,7 +70,8 @@ pub struct Vmcb {
     /// How many bytes of the instruction follow.
     pub bytes_fetched: u8,
     pub instruction: [u8; 15],
-    _0e0: [u8; 0x320],
+    pub avic_backing_page: u64,
+    _0e8: [u8; 0x318],
     pub es: Segment,
     pub cs: Segment,
     pub ss: Segment,
@@ -137,7 +139,9 @@ const _: () = assert!(core::mem::offset_of!(Vmcb, int_ctl) == 0x60);
 const _: () = assert!(core::mem::offset_of!(Vmcb, interrupt_shadow) == 0x68);
 const _: () = assert!(core::mem::offset_of!(Vmcb, exit_code) == 0x70);
 const _: () = assert!(core::mem::offset_of!(Vmcb, nested_control) == 0x90);
+const _: () = assert!(core::mem::offset_of!(Vmcb, avic_bar) == 0x98);
 const _: () = assert!(core::mem::offset_of!(Vmcb, event_inj) == 0xA8);
+const _: () = assert!(core::mem::offset_of!(Vmcb, avic_backing_page) == 0xE0);
 const _: () = assert!(core::mem::offset_of!(Vmcb, nested_cr3) == 0xB0);
 const _: () = assert!(core::mem::offset_of!(Vmcb, clean) == 0xC0);
 const _: () = assert!(core::mem::offset_of!(Vmcb, next_rip) == 0xC8);
@@ -206,6 +210,8 @@ pub mod int_ctl {
     pub const V_GIF_ENABLE: u64 = 1 << 25;
     /// V_IGN_TPR: the task priority doesn't hold it back.
     pub const IGNORES_PRIORITY: u64 = 1 << 20;
+    pub const X2AVIC: u64 = 1 << 30;
+    pub const AVIC: u64 = 1 << 31;
     /// Virtual GIF and NMI, x2AVIC and AVIC: enabled.
     pub const VIRTUALIZED: u64 = 1 << 25 | 1 << 26 | 1 << 30 | 1 << 31;
     pub const VECTOR_SHIFT: u64 = 32;

@@ -26,7 +26,7 @@ pub mod xsave;
 use core::sync::atomic::AtomicU32;
 use delivery::{Event, Mode, VectorSet};
 pub use exit::{Exit, PortAccess, Quirk};
-pub use nesting::{Attempt, GuestPages, Inner, Notice};
+pub use nesting::{ApicAnswer, Attempt, GuestPages, Inner, Notice};
 use paging::Mapping;
 use paging::walk::Paging;
 pub use start::{PAT_AT_RESET, Start};
@@ -237,6 +237,20 @@ pub trait VirtualCpu: decode::Registers + Sized {
         _write: bool,
         _table: bool,
     ) {
+    }
+    /// Likewise: it accesses a register of its local APIC, by the number of the MSR, or the sixteenth
+    /// of the offset in the `page`. None: the guest has none accelerated for it, or not so.
+    fn inner_apic(
+        &mut self,
+        _register: u8,
+        _write: Option<u64>,
+        _page: bool,
+    ) -> Option<ApicAnswer> {
+        None
+    }
+    /// Likewise: is the guest told of its local APIC instead?
+    fn inner_is_told(&self) -> bool {
+        false
     }
     /// Likewise: the inner guest executes the instruction again, by the guest's tables as they are
     /// now.

@@ -38,6 +38,8 @@ pub enum Inner {
     Own(Exit),
     /// An NMI came, as in [`Exit::Nmi`](crate::Exit::Nmi).
     Nmi,
+    /// This physical interrupt came, and was completed: the host is to hand it on.
+    Arrived(u8),
     /// A physical interrupt is pending, which the host is to take.
     Interrupt,
     /// What it did is done, or it has an exception for it.
@@ -48,6 +50,20 @@ pub enum Inner {
     MachineCheck,
     /// Anything else: as in [`Exit::Unknown`](crate::Exit::Unknown).
     Unknown(u64, u64, u64),
+}
+
+/// What an access of the inner guest's to the local APIC that the guest has accelerated for it comes
+/// to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApicAnswer {
+    /// This is read.
+    Value(u64),
+    /// It is done.
+    Done,
+    /// #GP.
+    Refused,
+    /// It isn't done, and the guest is told: the instruction isn't stepped over.
+    Undone,
 }
 
 /// An event for the guest, while its inner guest runs.

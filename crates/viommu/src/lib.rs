@@ -27,21 +27,29 @@
 //! | `reserved` | addresses that nothing may be mapped at |
 //! | `teardown` | unmappings that wait |
 //! | `domains` | the tables of the domains, in the real IOMMU's format |
+//! | `unit` | a unit with registers in place of requests, whichever vendor's |
+//! | `vtd`, `amdvi` | Intel's, AMD's |
+//! | `follow` | what such a unit's endpoints are in, as the guest's tables say |
+//! | `walk` | a walk through those that map |
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+pub mod amdvi;
 mod config;
 mod domains;
 #[cfg(test)]
 mod domains_tests;
+mod follow;
 mod request;
 mod reserved;
 mod teardown;
 #[cfg(test)]
 mod tests;
+pub mod unit;
 pub mod vtd;
+mod walk;
 
 pub use config::{BYPASS, BYPASS_CONFIG, CONFIG_BYTES, FEATURES, config};
 pub use domains::{Acting, Domains, Hardware};

@@ -13,8 +13,8 @@ mod tests;
 use boot::Boot;
 use console::println;
 use machine::{
-    acpi, boot, console, counters, cpu, edu, idt, nvme, pci, power, random, smp, state, viommu,
-    virtio, virtio_blk, virtio_net, virtqueue, vtd, wait, x2apic, xapic,
+    acpi, amdvi, boot, console, counters, cpu, edu, idt, nvme, pci, power, random, smp, state,
+    unit, viommu, virtio, virtio_blk, virtio_net, virtqueue, vtd, wait, x2apic, xapic,
 };
 
 machine::kernel!(main);

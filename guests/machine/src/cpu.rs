@@ -270,6 +270,12 @@ pub fn mmio_read(address: u64) -> u32 {
     unsafe { (address as *const u32).read_volatile() }
 }
 
+/// A load of eight bytes of device memory.
+pub fn mmio_read64(address: u64) -> u64 {
+    // SAFETY: the address is a BAR's, mapped one to one.
+    unsafe { (address as *const u64).read_volatile() }
+}
+
 /// A load of two bytes of device memory.
 pub fn mmio_read16(address: u64) -> u16 {
     // SAFETY: the address is a BAR's, mapped one to one.

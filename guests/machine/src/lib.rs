@@ -10,6 +10,7 @@ extern crate alloc;
 
 pub mod acpi;
 pub mod alias;
+pub mod amdvi;
 pub mod boot;
 pub mod console;
 pub mod counters;
@@ -25,6 +26,7 @@ pub mod power;
 pub mod random;
 pub mod smp;
 pub mod state;
+pub mod unit;
 pub mod viommu;
 pub mod virtio;
 pub mod virtio_blk;

@@ -4,18 +4,16 @@
 //! Guarantees: no wait without a limit. What is asked is asked as it is, right or wrong.
 
 use crate::boot::Boot;
-use crate::cpu::{mmio_read, mmio_write, mmio_write64};
+use crate::cpu::{mmio_read, mmio_read64, mmio_write, mmio_write64};
+use crate::unit::{Ask, BASE, BOTH, Place, Told, Unit, Why};
 use crate::virtqueue::{get, put};
 use crate::wait;
 use core::cell::Cell;
 
 const PAGE: u64 = 4096;
-/// Where the DMAR says that it is.
-pub const BASE: u64 = 0xFED9_0000;
 /// Registers.
-pub const CAPABILITY: u64 = 0x08;
-/// As above.
-pub const COMMAND: u64 = 0x18;
+const CAPABILITY: u64 = 0x08;
+const COMMAND: u64 = 0x18;
 const STATUS: u64 = 0x1C;
 const ROOT: u64 = 0x20;
 const FAULT_STATUS: u64 = 0x34;
@@ -30,7 +28,6 @@ const MASKED: u32 = 1 << 31;
 /// Of the last word of a record: there is one; the device wanted to read.
 const FULL: u32 = 1 << 31;
 const READS: u32 = 1 << 30;
-const HEAD: u64 = 0x80;
 const TAIL: u64 = 0x88;
 const QUEUE: u64 = 0x90;
 const REMAPPING: u64 = 0xB8;
@@ -41,13 +38,6 @@ const QUEUED: u32 = 1 << 26;
 const REMAPS: u32 = 1 << 25;
 const SET_REMAPPING: u32 = 1 << 24;
 
-/// Access that an entry of a table allows.
-pub const READ: u64 = 1;
-/// As above.
-pub const WRITE: u64 = 2;
-/// As above.
-pub const BOTH: u64 = READ | WRITE;
-
 /// Invalidates what all devices are in.
 pub const CONTEXTS: [u64; 2] = [1 | 1 << 4, 0];
 /// Invalidates all that is mapped.
@@ -55,27 +45,18 @@ pub const ALL: [u64; 2] = [2 | 1 << 4, 0];
 /// Invalidates all entries for interrupts.
 pub const INTERRUPTS: [u64; 2] = [4, 0];
 
-/// Invalidates this domain's.
-pub fn domain(id: u16) -> [u64; 2] {
-    [2 | 2 << 4 | u64::from(id) << 16, 0]
-}
+/// Of an entry of a table: it is a large page.
+const LARGE: u64 = 1 << 7;
 
-/// Invalidates so many pages of this domain's, as a power of two.
-pub fn pages(id: u16, at: u64, order: u64) -> [u64; 2] {
-    [2 | 3 << 4 | u64::from(id) << 16, at | order]
-}
-
-/// A request that was blocked, as a record has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Told {
-    /// Whose it was.
-    pub source: u16,
-    /// It was to read, not to write.
-    pub is_read: bool,
-    /// The page.
-    pub address: u64,
-    /// The manual's code: 2 without a context, 5 may not write, 6 may not read.
-    pub reason: u8,
+/// The descriptor for this.
+pub fn descriptor(what: Ask) -> [u64; 2] {
+    match what {
+        Ask::Device(_) => CONTEXTS,
+        Ask::All => ALL,
+        Ask::Domain(id) => [2 | 2 << 4 | u64::from(id) << 16, 0],
+        Ask::Pages(id, at, order) => [2 | 3 << 4 | u64::from(id) << 16, at | order],
+        Ask::Interrupts(_) => INTERRUPTS,
+    }
 }
 
 /// Places in its memory.
@@ -85,14 +66,10 @@ const WORD: u64 = 3 * PAGE;
 const ENTRIES: u64 = 4 * PAGE;
 const TABLES: u64 = 5 * PAGE;
 /// Bytes of memory for it.
-pub const BYTES: u64 = TABLES + 2048 * PAGE;
-
-fn get_register64(at: u64) -> u64 {
-    u64::from(mmio_read(BASE + at + 4)) << 32 | u64::from(mmio_read(BASE + at))
-}
+const BYTES: u64 = TABLES + 2048 * PAGE;
 
 /// The unit, with its queue running.
-pub struct Unit {
+pub struct Vtd {
     memory: u64,
     next: Cell<u64>,
     tail: Cell<u64>,
@@ -101,38 +78,9 @@ pub struct Unit {
     late: Cell<u32>,
 }
 
-impl Unit {
-    /// Finds it and starts its queue; nothing is translated yet.
-    pub fn start(boot: &Boot) -> Option<Unit> {
-        let memory = boot.free_memory().start.next_multiple_of(PAGE);
-        let found = mmio_read(BASE);
-        if found == 0 || found == u32::MAX {
-            return None;
-        }
-        let unit = Unit {
-            memory,
-            next: Cell::new(memory + TABLES),
-            tail: Cell::new(0),
-            asked: Cell::new(0),
-            command: Cell::new(0),
-            late: Cell::new(0),
-        };
-        (0..TABLES / 8).for_each(|i| put(memory + 8 * i, 0u64));
-        put(memory, (unit.memory + CONTEXT_TABLE) | 1);
-        mmio_write64(BASE + ROOT, memory);
-        mmio_write(BASE + TAIL, 0);
-        mmio_write64(BASE + QUEUE, memory + DESCRIPTORS);
-        let started = unit.set(SET_ROOT, true, true) && unit.set(QUEUED, true, false);
-        started.then_some(unit)
-    }
-
-    /// The first memory behind its own.
-    pub fn memory_behind(&self) -> u64 {
-        self.memory + BYTES
-    }
-
+impl Vtd {
     /// Whether that is in the status now.
-    pub fn is(&self, bit: u32) -> bool {
+    fn is(&self, bit: u32) -> bool {
         mmio_read(BASE + STATUS) & bit != 0
     }
 
@@ -153,123 +101,17 @@ impl Unit {
         at_once || wait::until(is_there)
     }
 
-    /// How many answers weren't there at the first look.
-    pub fn late(&self) -> u32 {
-        self.late.get()
-    }
-
-    /// Has DMA be translated, or not.
-    pub fn translate(&self, on: bool) -> bool {
-        self.set(TRANSLATES, on, false)
-    }
-
-    /// Has interrupts be remapped, or not: by a table of 256 entries with 32-bit destinations.
-    pub fn remap(&self, on: bool) -> bool {
-        mmio_write64(BASE + REMAPPING, (self.memory + ENTRIES) | (1 << 11) | 7);
-        (!on || self.set(SET_REMAPPING, true, true)) && self.set(REMAPS, on, false)
-    }
-
-    /// Has CPU 0 be interrupted by this vector when a request is blocked.
-    pub fn aim_faults(&self, vector: u8) {
-        mmio_write(BASE + FAULT_DATA, vector.into());
-        mmio_write64(BASE + FAULT_ADDRESS, 0xFEE0_0000);
-        self.mask_faults(false);
-    }
-
-    /// Masks that interrupt, or lets it through.
-    pub fn mask_faults(&self, masked: bool) {
-        mmio_write(BASE + FAULT_CONTROL, if masked { MASKED } else { 0 });
-    }
-
-    /// Is there a record of a blocked request?
-    pub fn has_told(&self) -> bool {
-        mmio_read(BASE + FAULT_STATUS) & PENDING != 0
-    }
-
-    /// Was there no record for one?
-    pub fn overflows(&self) -> bool {
-        mmio_read(BASE + FAULT_STATUS) & OVERFLOW != 0
-    }
-
-    /// Takes the records as Linux does: from the first on until one is empty. Gives the first, and
-    /// how many there were.
-    pub fn take_told(&self) -> (Option<Told>, u64) {
-        let capability = get_register64(CAPABILITY);
-        let (records, most) = ((capability >> 24 & 0x3FF) * 16, (capability >> 40 & 0xFF) + 1);
-        let (mut first, mut found) = (None, 0);
-        let mut index = u64::from(mmio_read(BASE + FAULT_STATUS) >> 8 & 0xFF);
-        while found < most {
-            let record = records + 16 * index;
-            let last = mmio_read(BASE + record + 12);
-            if last & FULL == 0 {
-                break;
-            }
-            let source = mmio_read(BASE + record + 8) as u16;
-            let (address, is_read) = (get_register64(record), last & READS != 0);
-            first = first.or(Some(Told { source, is_read, address, reason: last as u8 }));
-            mmio_write(BASE + record + 12, FULL);
-            (found, index) = (found + 1, (index + 1) % most);
-        }
-        mmio_write(BASE + FAULT_STATUS, OVERFLOW | PENDING);
-        (first, found)
-    }
-
-    /// An entry for interrupts: the lower half, and the source that it is for.
-    pub fn set_entry(&self, index: u64, low: u64, source: u16) {
-        let at = self.memory + ENTRIES + 16 * index;
-        put(at, 0u64);
-        put(at + 8, 1 << 18 | u64::from(source));
-        put(at, low);
-    }
-
-    /// A page for a table; the last one again and again when there are no more.
-    pub fn table(&self) -> u64 {
-        let table = self.next.get();
-        if table + 2 * PAGE <= self.memory_behind() {
-            self.next.set(table + PAGE);
-        }
-        (0..PAGE / 8).for_each(|i| put(table + 8 * i, 0u64));
-        table
-    }
-
-    /// Puts a device into a domain with these tables, or into none.
-    pub fn set_context(&self, id: u32, domain: u16, root: Option<u64>) {
-        let at = self.memory + CONTEXT_TABLE + 16 * u64::from(id);
-        put(at, 0u64);
-        put(at + 8, (u64::from(domain) << 8) | (self.levels() - 2));
-        put(at, root.map_or(0, |root| root | 1));
-    }
-
-    /// The same with any words.
+    /// Has these words say what a device is in.
     pub fn put_context(&self, id: u32, words: [u64; 2]) {
         let at = self.memory + CONTEXT_TABLE + 16 * u64::from(id);
-        put(at, words[0]);
+        put(at, 0u64);
         put(at + 8, words[1]);
-    }
-
-    /// The words for a device that reaches memory as it is.
-    pub fn passing_through(&self) -> [u64; 2] {
-        [2 << 2 | 1, 9 << 8 | (self.levels() - 2)]
+        put(at, words[0]);
     }
 
     /// Levels of its tables.
-    pub fn levels(&self) -> u64 {
+    fn levels(&self) -> u64 {
         if mmio_read(BASE + CAPABILITY) & 1 << 10 != 0 { 4 } else { 3 }
-    }
-
-    /// Has an entry of the last level, or of the one above, be this; makes the tables that lead to
-    /// it.
-    pub fn map(&self, root: u64, at: u64, large: bool, word: u64) {
-        let mut table = root;
-        let last = u64::from(large);
-        for level in (1 + last..self.levels()).rev() {
-            let entry = table + at / (PAGE << (9 * level)) % 512 * 8;
-            if get::<u64>(entry) & BOTH == 0 {
-                put(entry, self.table() | BOTH);
-            }
-            table = get::<u64>(entry) & !0xFFF;
-        }
-        put(table + at / (PAGE << (9 * last)) % 512 * 8, word);
     }
 
     /// Puts a descriptor into the queue; the unit isn't told.
@@ -285,20 +127,10 @@ impl Unit {
         mmio_write(BASE + TAIL, self.tail.get() as u32);
     }
 
-    /// Asks for this, and waits until it is done.
-    pub fn ask(&self, all: &[[u64; 2]]) -> bool {
-        all.iter().for_each(|descriptor| self.put(*descriptor));
-        self.asked.set(self.asked.get() + 1);
-        let (word, number) = (self.memory + WORD, self.asked.get());
-        self.put([5 | 1 << 5 | u64::from(number) << 32, word]);
-        self.tell();
-        self.comes(|| get::<u32>(word) == number)
-    }
-
-    /// Maps a page, and has the unit know it.
-    pub fn map_page(&self, root: u64, domain: u16, at: u64, word: u64) -> bool {
-        self.map(root, at, false, word);
-        self.ask(&[pages(domain, at, 0)])
+    /// Has the unit taken what was last said of records that were taken? Where a sidecore polls,
+    /// that stands in the fault status register until then.
+    pub fn has_answered(&self) -> bool {
+        mmio_read(BASE + FAULT_STATUS) != OVERFLOW | PENDING
     }
 
     /// Is there anything in the fault status register?
@@ -307,7 +139,7 @@ impl Unit {
     }
 
     /// Has an error of its queue forgotten, and what is left in it.
-    pub fn forget_errors(&self) -> bool {
+    fn forget_errors(&self) -> bool {
         self.set(QUEUED, false, false);
         self.tail.set(0);
         mmio_write(BASE + TAIL, 0);
@@ -320,30 +152,195 @@ impl Unit {
         };
         self.set(QUEUED, true, false) && wait::until(|| forgets() && !self.has_errors())
     }
+}
 
-    /// Has its queue an error?
-    pub fn is_wrong(&self) -> bool {
+impl Unit for Vtd {
+    const NAME: &str = "VT-d";
+    const IOAPIC: u16 = 0xFFF8;
+
+    fn start(boot: &Boot) -> Option<Vtd> {
+        let memory = boot.free_memory().start.next_multiple_of(PAGE);
+        // The version.
+        let found = mmio_read(BASE);
+        if found == 0 || found == u32::MAX {
+            return None;
+        }
+        let unit = Vtd {
+            memory,
+            next: Cell::new(memory + TABLES),
+            tail: Cell::new(0),
+            asked: Cell::new(0),
+            command: Cell::new(0),
+            late: Cell::new(0),
+        };
+        (0..TABLES / 8).for_each(|i| put(memory + 8 * i, 0u64));
+        put(memory, (unit.memory + CONTEXT_TABLE) | 1);
+        mmio_write64(BASE + ROOT, memory);
+        mmio_write(BASE + TAIL, 0);
+        mmio_write64(BASE + QUEUE, memory + DESCRIPTORS);
+        let started = unit.set(SET_ROOT, true, true) && unit.set(QUEUED, true, false);
+        started.then_some(unit)
+    }
+
+    fn start_anew(boot: &Boot) -> Option<Vtd> {
+        // Where a sidecore polls, a command that isn't taken yet is lost when the next one is
+        // written, and the status may be a word from before: so the last of three commands is
+        // waited for, whose status the one before it can't have.
+        let calm = [0, QUEUED, 0].into_iter().all(|command| {
+            mmio_write(BASE + COMMAND, command);
+            wait::until(|| mmio_read(BASE + STATUS) == command)
+        });
+        let unit = calm.then(|| Vtd::start(boot))??;
+        unit.forget_errors().then_some(unit)
+    }
+
+    fn memory_behind(&self) -> u64 {
+        self.memory + BYTES
+    }
+
+    fn table(&self) -> u64 {
+        let table = self.next.get();
+        if table + 2 * PAGE <= self.memory_behind() {
+            self.next.set(table + PAGE);
+        }
+        (0..PAGE / 8).for_each(|i| put(table + 8 * i, 0u64));
+        table
+    }
+
+    fn looping(&self) -> u64 {
+        let table = self.table();
+        (0..PAGE / 8).for_each(|n| put(table + 8 * n, table | BOTH));
+        table
+    }
+
+    fn lead(&self, device: u32, to: Place) {
+        let how = self.levels() - 2;
+        self.put_context(
+            device,
+            match to {
+                Place::Domain(id, root) => [root | 1, u64::from(id) << 8 | how],
+                Place::Through => [2 << 2 | 1, 9 << 8 | how],
+                Place::Nowhere => [0, how],
+            },
+        );
+    }
+
+    fn map(&self, root: u64, at: u64, large: bool, to: Option<(u64, u64)>) {
+        let mut table = root;
+        let last = u64::from(large);
+        for level in (1 + last..self.levels()).rev() {
+            let entry = table + at / (PAGE << (9 * level)) % 512 * 8;
+            if get::<u64>(entry) & BOTH == 0 {
+                put(entry, self.table() | BOTH);
+            }
+            table = get::<u64>(entry) & !0xFFF;
+        }
+        let size = if large { LARGE } else { 0 };
+        let word = to.map_or(0, |(to, rights)| to | rights | size);
+        put(table + at / (PAGE << (9 * last)) % 512 * 8, word);
+    }
+
+    fn ask(&self, all: &[Ask]) -> bool {
+        all.iter().for_each(|what| self.put(descriptor(*what)));
+        self.asked.set(self.asked.get() + 1);
+        let (word, number) = (self.memory + WORD, self.asked.get());
+        self.put([5 | 1 << 5 | u64::from(number) << 32, word]);
+        self.tell();
+        self.comes(|| get::<u32>(word) == number)
+    }
+
+    fn flood(&self, all: &[Ask]) {
+        all.iter().for_each(|what| self.put(descriptor(*what)));
+        self.tell();
+    }
+
+    fn begin(&self, device: u32) -> bool {
+        self.ask(&[Ask::Device(device), Ask::All]) && self.translate(true)
+    }
+
+    fn translate(&self, on: bool) -> bool {
+        self.set(TRANSLATES, on, false)
+    }
+
+    fn late(&self) -> Option<u32> {
+        Some(self.late.get())
+    }
+
+    /// By a table of 256 entries with 32-bit destinations.
+    fn remap(&self, on: bool) -> bool {
+        mmio_write64(BASE + REMAPPING, (self.memory + ENTRIES) | (1 << 11) | 7);
+        (!on || self.set(SET_REMAPPING, true, true)) && self.set(REMAPS, on, false)
+    }
+
+    fn set_entry(&self, index: u64, to: Option<(usize, u8)>, source: u16) -> bool {
+        let at = self.memory + ENTRIES + 16 * index;
+        let low = to.map_or(0, |(cpu, vector)| (cpu as u64) << 32 | u64::from(vector) << 16 | 1);
+        put(at, 0u64);
+        put(at + 8, 1 << 18 | u64::from(source));
+        put(at, low);
+        true
+    }
+
+    fn message(index: u64) -> (u64, u32) {
+        (0xFEE0_0000 | 1 << 4 | (index & 0x7FFF) << 5, 0)
+    }
+
+    /// In the place of the vector Linux has the pin.
+    fn redirection(index: u64, pin: u32) -> u64 {
+        index << 49 | 1 << 48 | u64::from(pin)
+    }
+
+    fn aim_faults(&self, vector: u8) -> bool {
+        mmio_write(BASE + FAULT_DATA, vector.into());
+        mmio_write64(BASE + FAULT_ADDRESS, 0xFEE0_0000);
+        self.mask_faults(false)
+    }
+
+    fn mask_faults(&self, masked: bool) -> bool {
+        mmio_write(BASE + FAULT_CONTROL, if masked { MASKED } else { 0 });
+        true
+    }
+
+    fn has_told(&self) -> bool {
+        mmio_read(BASE + FAULT_STATUS) & PENDING != 0
+    }
+
+    fn overflows(&self) -> bool {
+        mmio_read(BASE + FAULT_STATUS) & OVERFLOW != 0
+    }
+
+    /// From the first record on until one is empty.
+    fn take_told(&self) -> (Option<Told>, u64) {
+        let capability = mmio_read64(BASE + CAPABILITY);
+        let (records, most) = ((capability >> 24 & 0x3FF) * 16, (capability >> 40 & 0xFF) + 1);
+        let (mut first, mut found) = (None, 0);
+        let mut index = u64::from(mmio_read(BASE + FAULT_STATUS) >> 8 & 0xFF);
+        while found < most {
+            let record = BASE + records + 16 * index;
+            let last = mmio_read(record + 12);
+            if last & FULL == 0 {
+                break;
+            }
+            let source = mmio_read(record + 8) as u16;
+            let (address, is_read) = (mmio_read64(record), last & READS != 0);
+            first = first.or(Some(Told { source, is_read, address, code: last & 0xFF }));
+            mmio_write(record + 12, FULL);
+            (found, index) = (found + 1, (index + 1) % most);
+        }
+        mmio_write(BASE + FAULT_STATUS, OVERFLOW | PENDING);
+        (first, found)
+    }
+
+    /// The manual's: 2 without a context, 5 may not write, 6 may not read.
+    fn code(why: Why, is_read: bool) -> u32 {
+        match why {
+            Why::Nowhere => 2,
+            _ if is_read => 6,
+            _ => 5,
+        }
+    }
+
+    fn is_wrong(&self) -> bool {
         mmio_read(BASE + FAULT_STATUS) & 0x10 != 0
     }
-
-    /// Has all of its queue been taken?
-    pub fn is_done(&self) -> bool {
-        mmio_read(BASE + HEAD) == mmio_read(BASE + TAIL)
-    }
-}
-
-/// Has a unit in any state do nothing, and waits until all commands before are over. Where a
-/// sidecore polls, a command that isn't taken yet is lost when the next one is written, and the
-/// status may be a word from before: so the last of three commands is waited for, whose status the
-/// one before it can't have.
-pub fn calm() -> bool {
-    [0, QUEUED, 0].into_iter().all(|command| {
-        mmio_write(BASE + COMMAND, command);
-        wait::until(|| mmio_read(BASE + STATUS) == command)
-    })
-}
-
-/// The address by which a message goes by this entry.
-pub fn message_address(index: u64) -> u64 {
-    0xFEE0_0000 | 1 << 4 | (index & 0x7FFF) << 5
 }

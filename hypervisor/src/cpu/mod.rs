@@ -24,6 +24,7 @@ pub use parking::{park, run_on};
 pub use percpu::{NO_VM, PerCpu, all, count, find, get, this};
 pub use setup::{fiber_stack, init, setup_boot_cpu};
 pub use startup::start_others;
+pub use svm::post_to_inner;
 pub use time::{Clock, delay_us, measure, rdtsc, timer_hz, timer_ticks, tsc_hz};
 pub use vendor_cpu::{
     Posting, Traits, VendorCpu, VendorOutline, choose, errata, lacks, posts, second_level,

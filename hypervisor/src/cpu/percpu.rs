@@ -54,6 +54,8 @@ pub struct PerCpu {
     pub(super) apart: AtomicBool,
     /// Firmware has locked its virtualisation off.
     pub(super) locked_off: AtomicBool,
+    /// Since when a guest of its guest's takes interrupts itself, by the TSC; 0: none does.
+    taking_since: AtomicU64,
     /// Log lines and records for core 0 to send.
     pub(crate) messages: Ring,
 }
@@ -78,6 +80,7 @@ impl PerCpu {
             started_at: AtomicU64::new(0),
             apart: AtomicBool::new(false),
             locked_off: AtomicBool::new(false),
+            taking_since: AtomicU64::new(0),
             messages: Ring::new(MESSAGES),
         }));
         cpu.address.store(core::ptr::from_ref(cpu) as usize, Ordering::Relaxed);
@@ -104,6 +107,25 @@ impl PerCpu {
     pub fn kick(&self) {
         self.kicks.count();
         x2apic::send_nmi(self.apic_id);
+    }
+
+    /// A guest of its guest's takes interrupts itself from this time on, or doesn't (0).
+    #[inline]
+    pub fn set_taking_since(&self, time: u64) {
+        self.taking_since.store(time, Ordering::Relaxed);
+    }
+
+    /// Core 0, now and then: such a guest that wasn't left for long is, once: it may hold back what
+    /// is for others.
+    pub fn watch_taking(&self, now: u64) {
+        let (since, long) = (self.taking_since.load(Ordering::Relaxed), super::tsc_hz() / 500);
+        let how = (Ordering::Relaxed, Ordering::Relaxed);
+        if since != 0
+            && now.saturating_sub(since) > long
+            && self.taking_since.compare_exchange(since, 0, how.0, how.1).is_ok()
+        {
+            self.kick();
+        }
     }
 
     /// It is about to look at what it is asked for.

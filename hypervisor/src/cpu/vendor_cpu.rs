@@ -7,7 +7,9 @@
 
 use super::svm::{self, SvmCpu};
 use super::vendor::audit::{self, Finding, InnerTables};
-use super::vendor::{Attempt, Entry, Exit, GuestPages, Inner, Notice, Start, VirtualCpu, Visit};
+use super::vendor::{
+    ApicAnswer, Attempt, Entry, Exit, GuestPages, Inner, Notice, Start, VirtualCpu, Visit,
+};
 use super::vmx::{self, VmxCpu};
 use alloc::string::{String, ToString};
 use core::sync::atomic::AtomicU32;
@@ -32,6 +34,8 @@ pub struct Traits {
     pub takes: Mode,
     /// By what others post to it; none: it is never in posted mode.
     pub posting: Option<Posting>,
+    /// Devices post interrupts to guests of its own.
+    pub posts: bool,
     /// What it is offered of SVM, if it may run guests of its own.
     pub offer: Option<nested::Offer>,
 }
@@ -355,6 +359,10 @@ impl VirtualCpu for VendorCpu {
         ref inner_address(memory: &dyn GuestPages, address: u64, write: bool) -> Option<u64>;
         #[inline]
         mut inner_missing(memory: &dyn GuestPages, address: u64, write: bool, table: bool);
+        #[inline]
+        mut inner_apic(register: u8, write: Option<u64>, page: bool) -> Option<ApicAnswer>;
+        #[inline]
+        ref inner_is_told() -> bool;
         #[inline]
         mut inner_again();
         #[inline]

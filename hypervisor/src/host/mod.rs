@@ -89,6 +89,7 @@ pub fn start(machine: &acpi::Machine, image: &'static [u8]) -> ! {
             errors.look();
             sriov::throttle();
             vms.iter().flat_map(|vm| &vm.guest.remotes).for_each(|vcpu| vcpu.resend_kick(rdtsc()));
+            cpu::all().for_each(|core| core.watch_taking(rdtsc()));
             audit.look();
             intx.look();
         }

@@ -4,7 +4,7 @@
 //! have domain ids of the unit that nobody else has; later frames come from a pool of this guest's
 //! alone. A call returns when the device's unit goes by what was changed. Whoever serves the
 //! requests, a sidecore or a vCPU at its exit, holds the lock for some of them, and waits for the
-//! unit; nobody who has the lock waits for a sidecore. What a VT-d unit of the guest's does besides
+//! unit; nobody who has the lock waits for a sidecore. What a unit with registers does besides
 //! is said to the VM's vCPUs: they route interrupts, with the VM's lock.
 
 use super::pool::Pool;
@@ -22,7 +22,7 @@ use paging::Format;
 use paging::audit::Outline;
 use spin::Once;
 use spin::mutex::TicketMutex as Mutex;
-use viommu::vtd::{self, Fault, Page, Registers, Remapping, Step, Vtd};
+use viommu::unit::{Fault, Model, Notice, Page, Registers, Remapping, Step, Unit};
 use viommu::{Acting, Change, Domains, Hardware, MAX_ENDPOINTS, Region, Viommu};
 use virtqueue::{Broken, Chain, Queue};
 use virtual_pc::message::Message;
@@ -59,7 +59,7 @@ pub struct GuestIommu {
     last: u64,
     /// By when an unmapping is to be carried out, or 0: as the state has it, without its lock.
     due: AtomicU64,
-    /// Of a VT-d unit: its registers.
+    /// Of a unit: its registers.
     page: Option<&'static Page>,
     /// Its interrupts are to be routed anew; nothing goes on before.
     reroutes: AtomicBool,
@@ -79,7 +79,7 @@ enum Front {
     /// A queue of requests, and room for one of them.
     Requests(Box<Chain>),
     /// Registers, and what they lead to in this memory.
-    Registers(Box<Vtd>, &'static Page, &'static Window),
+    Registers(Box<Unit>, &'static Page, &'static Window),
 }
 
 /// What it is to be to the guest.
@@ -88,9 +88,9 @@ pub enum Kind {
     /// A virtio-iommu. What is unmapped may wait for so many ticks, if somebody looks by
     /// [`GuestIommu::tear_down`].
     Virtio(u64),
-    /// A VT-d unit with this page of registers, of a guest with this memory. What is unmapped by
+    /// A unit of this model with these registers, of a guest with this memory. What is unmapped by
     /// who looks by [`GuestIommu::tear_down`] may wait for so many ticks.
-    VtD(&'static Page, &'static Window, u64),
+    Unit(Model, &'static Page, &'static Window, u64),
 }
 
 struct Units {
@@ -130,9 +130,9 @@ impl GuestIommu {
             Kind::Virtio(longest) => {
                 (Viommu::new(shape, longest), Front::Requests(Box::new(Chain::new())), None)
             }
-            Kind::VtD(page, window, longest) => {
-                let device = Viommu::new(vtd::narrowed(shape), longest);
-                let mut unit = Box::new(Vtd::new(&device));
+            Kind::Unit(model, page, window, longest) => {
+                let device = Viommu::new(model.narrowed(shape), longest);
+                let mut unit = Box::new(Unit::new(model, &device));
                 unit.reset(&device, Registers::new(page));
                 (device, Front::Registers(unit, page, window), Some(page))
             }
@@ -227,12 +227,12 @@ impl GuestIommu {
         self.owner.call_once(|| guest);
     }
 
-    /// Its registers, if it is a VT-d unit.
+    /// Its registers, if it is a unit with some.
     pub fn registers(&self) -> Option<Registers<'static>> {
         self.page.map(Registers::new)
     }
 
-    /// Does it say that it translates DMA, as a VT-d unit?
+    /// Does it say that it translates DMA, as a unit?
     pub fn translates(&self) -> bool {
         self.registers().is_some_and(|page| page.translates())
     }
@@ -285,22 +285,37 @@ impl GuestIommu {
     /// lock, which core 0 mustn't wait for.
     pub(super) fn tell(&self, faults: impl Iterator<Item = Fault>) -> bool {
         let Some(mut state) = self.state.try_lock() else { return false };
-        let State { device, front: Front::Registers(unit, page, _), .. } = &mut *state else {
+        let State { device, front: Front::Registers(unit, page, window), .. } = &mut *state else {
             return true;
         };
         let page = Registers::new(page);
-        faults.for_each(|fault| unit.record(device, page, fault));
+        faults.for_each(|fault| unit.record(device, page, window, fault));
         let interrupt = unit.take_interrupt(page);
         drop(state);
         self.interrupt(interrupt);
         true
     }
 
-    /// Sends the guest the interrupt with this address and data. One that is no interrupt of a
-    /// vCPU's is none.
-    fn interrupt(&self, interrupt: Option<(u64, u32)>) {
-        let Some((address, data)) = interrupt else { return };
-        if let (Ok(message), Some(guest)) = (Message::from_msi(address, data), self.owner.get()) {
+    /// One was posted to a guest of its that is at no CPU.
+    pub fn log_posted(&self, tag: u32) {
+        let mut state = self.state.lock();
+        let State { front: Front::Registers(unit, page, window), .. } = &mut *state else { return };
+        let page = Registers::new(page);
+        unit.log_posted(page, window, tag);
+        let interrupt = unit.take_interrupt(page);
+        drop(state);
+        self.interrupt(interrupt);
+    }
+
+    /// Sends the guest this interrupt of its unit's. One that is no interrupt of a vCPU's is none.
+    fn interrupt(&self, interrupt: Option<Notice>) {
+        let message = match interrupt {
+            Some(Notice::Message(address, data)) => Message::from_msi(address, data),
+            Some(Notice::Wide(m)) => Message::remapped(m.data, m.destination, m.logical, m.hint),
+            // Its function has no message.
+            Some(Notice::Function) | None => return,
+        };
+        if let (Ok(message), Some(guest)) = (message, self.owner.get()) {
             guest.deliver(&message);
         }
     }

@@ -1,5 +1,4 @@
-//! What the IOMMUs blocked, told to the guest whose device tried it, if it has a VT-d unit of its
-//! own.
+//! What the IOMMUs blocked, told to the guest whose device tried it, if it has a unit of its own.
 //!
 //! Guarantees: core 0, which calls it, waits for nobody. What it can't tell at once it keeps, as
 //! much as a unit has records for; the guest learns of the rest as an overflow. A guest learns of
@@ -10,7 +9,7 @@ use ::iommu::{Bdf, Request};
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use spin::Mutex;
-use viommu::vtd::Fault;
+use viommu::unit::Fault;
 
 /// A unit has seven records, and one more has it overflow.
 const MOST: usize = 8;

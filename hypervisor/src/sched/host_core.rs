@@ -7,9 +7,16 @@
 use crate::cpu::{self, PerCpu, x2apic};
 use crate::interrupts::{self, vectors::host_vectors};
 use crate::sched::shared_core::SharedCore;
+use crate::vm::interrupts::iommu_units::Units;
+use alloc::boxed::Box;
 use mailbox::Kick;
 use proto::Policy;
-use routing::VcpuRoutes;
+use routing::{CoreRoutes, VcpuRoutes};
+
+/// The slot that stands for the guests of a vCPU's.
+pub const INNER: usize = 1;
+/// The most sources of one VM's.
+const SOURCES: usize = 1024;
 
 /// The core of one vCPU.
 pub enum HostCore {
@@ -55,6 +62,18 @@ impl HostCore {
             HostCore::Dedicated(core) => VcpuRoutes::dedicated(core.apic_id, host_vectors(policy)),
             HostCore::Shared(slot) => VcpuRoutes::shared(&slot.core.routes, slot.index),
         }
+    }
+
+    /// The same of a vCPU with a core of its own that runs guests to which interrupts are posted:
+    /// its own come by vectors of the host's class alone, and to the others lead the second routes.
+    pub fn routes_with_inner(&self, policy: Policy) -> (VcpuRoutes, Option<VcpuRoutes>) {
+        let HostCore::Dedicated(core) = self else { return (self.routes(policy), None) };
+        let both = CoreRoutes::new(core.apic_id, host_vectors(policy), INNER + 1);
+        both.reserve(SOURCES);
+        // None is bound yet, and nobody else ever owns the vectors.
+        both.retarget_to_guest(&Units, INNER, || {});
+        let both: &CoreRoutes = Box::leak(Box::new(both));
+        (VcpuRoutes::shared(both, 0), Some(VcpuRoutes::shared(both, INNER)))
     }
 
     /// Kicks the core again: a request is overdue. `wakeup`: it is one that a blocked vCPU wakes

@@ -40,7 +40,7 @@ impl IommuQueue {
     }
 }
 
-/// The registers of a VT-d unit, which its guest writes without an exit.
+/// The registers of a guest's unit, which it writes without an exit.
 pub struct IommuRegisters {
     pub iommu: &'static GuestIommu,
     /// The VM runs.

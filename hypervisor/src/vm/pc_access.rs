@@ -80,6 +80,11 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// The guest's load of at most 8 bytes from where it has no memory.
     pub(super) fn load(&mut self, address: u64, size: u8) -> u64 {
+        if self.serves
+            && let Some(value) = self.load_inner_apic(address, size)
+        {
+            return value;
+        }
         if let Some(register) = self.apic_register(address) {
             return self.load_apic(register, size);
         }
@@ -115,6 +120,9 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// The guest's store of at most 8 bytes to where it has no memory; gives what it counts as.
     pub(super) fn store(&mut self, address: u64, size: u8, value: u64) -> Result<Reason, Stop> {
+        if self.serves && self.store_inner_apic(address, size, value) {
+            return Ok(Reason::ApicPage);
+        }
         if let Some(register) = self.apic_register(address) {
             return Ok(self.store_apic(register, size, value));
         }

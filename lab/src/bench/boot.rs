@@ -106,7 +106,8 @@ pub fn boot(
             let device = DeviceName::Named { class, index: 0 };
             let vm = emulated::vm("bench", guest, cmdline, device, of_vm);
             let plan = load::files(Plan::new(vec![vm]), Path::new(""))?;
-            let plan = if policy == Column::Nested { outer::plan(cx, &plan)? } else { plan };
+            let plan =
+                if policy == Column::Nested { outer::plan(cx, &plan, kit.iommu)? } else { plan };
             let (machine, kept) = emulated::running(cx, &plan, disks)?;
             _image = kept;
             machine

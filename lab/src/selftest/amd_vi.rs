@@ -13,7 +13,7 @@ use plan::{DeviceName, Policy};
 const GROUP: &str = "amd-vi/";
 
 /// Begins the names of those in which a guest is told of its devices' faults.
-const GUEST_FAULTS: &str = "vtd-guest/faults";
+const GUEST_FAULTS: [&str; 2] = ["vtd-guest/faults", "amdvi-guest/faults"];
 
 /// Those that every whole test has: a kind of each thing that the IOMMU has a part in.
 const WHOLE: [&str; 28] = [
@@ -68,7 +68,7 @@ pub fn of(cases: Vec<Case>) -> Vec<Case> {
         // sent to a vector of a CPU arrives at none.
         let garbled = !case.remaps() && case.expect == Expect::Ends;
         // And it tells of a page that it blocks as of an interrupt, without the address.
-        let untold = case.name.starts_with(GUEST_FAULTS);
+        let untold = GUEST_FAULTS.iter().any(|faults| case.name.starts_with(faults));
         has_one && !garbled && !untold && !matches!(case.expect, Expect::Rejected(_))
     };
     let moved =

@@ -134,7 +134,7 @@ pub fn run(cx: &Context, chosen: &[Case], kernel: &Kernel, tally: &Tally) -> Res
 fn hear(cx: &Context, case: &Case, kernel: &Kernel) -> Result<Heard> {
     let directory = tempfile::tempdir().context("no temporary directory can be made")?;
     let inner = machines::plan(case, kernel, directory.path())?;
-    let outer = outer::plan(cx, &inner)?;
+    let outer = outer::plan(cx, &inner, case.iommu)?;
     let attacked = case.has(Variant::Hostile);
     let patience = if attacked { PATIENCE_WITH_ATTACKER } else { PATIENCE };
     let (mut disks, mut content) = (Vec::new(), Vec::new());

@@ -91,6 +91,10 @@ pub enum Device {
 pub struct Given {
     /// The device.
     pub device: Device,
+    /// The IOMMU by which its hypervisor gives it that.
+    pub iommu: GuestIommu,
+    /// KVM has AVIC, and the IOMMU posts the device's interrupts.
+    pub posted: bool,
     /// Reads, or echoes.
     pub times: u64,
     /// Who has its CPU while it halts.
@@ -102,7 +106,7 @@ pub fn boot(cx: &Context, given: Option<Given>) -> Result<Heard> {
     let scratch = tempfile::tempdir().context("no directory for temporary files")?;
     let mut vm = vm(cx);
     let mut disks = Vec::new();
-    if let Some(Given { device, times, idle }) = given {
+    if let Some(Given { device, iommu, posted, times, idle }) = given {
         vm.devices = vec![match device {
             Device::Nvme => {
                 let disk = scratch.path().join("disk");
@@ -112,12 +116,12 @@ pub fn boot(cx: &Context, given: Option<Given>) -> Result<Heard> {
             }
             Device::Function => "nic0.vf0".parse()?,
         }];
-        // Either kind of IOMMU that a guest may have: the one remaps no interrupts, the other does.
-        vm.iommu = match device {
-            Device::Nvme => GuestIommu::Virtio,
-            Device::Function => GuestIommu::VtD,
-        };
-        if vm.iommu == GuestIommu::VtD {
+        vm.iommu = iommu;
+        if posted {
+            vm.interrupts = Some(Policy::Trap);
+            vm.cmdline += " exitless.avic=1";
+        }
+        if iommu == GuestIommu::VtD {
             vm.cmdline += " intel_iommu=on";
         }
         vm.cmdline += &format!(" exitless.uses={times} exitless.idle={}", idle.label());

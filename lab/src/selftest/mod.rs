@@ -52,6 +52,7 @@ mod tally;
 mod timers;
 mod topology;
 mod trusting;
+mod units;
 mod uplink;
 mod verdict;
 mod vfio;

@@ -1,18 +1,19 @@
 //! The test kernel as a hypervisor: as a guest of Exitless, and on QEMU's own SVM.
 
 use super::case::{Budget, Case, Expected, Guest, Special};
-use super::cases::{again, case, guest, heartbeat, nvme};
+use super::cases::{again, case, edu, guest, heartbeat, nvme};
 use super::kernel::Variant;
-use plan::Policy;
+use plan::{GuestIommu, Policy};
 
 /// Its tests, and whether the quick test has them.
-const TESTS: [(&str, bool); 6] = [
+const TESTS: [(&str, bool); 7] = [
     ("svm-exits", true),
     ("svm-open", true),
     ("svm-invalid", false),
     ("svm-interrupts", true),
     ("svm-guarded", true),
     ("svm-paging", true),
+    ("svm-avic", true),
 ];
 
 /// The same in one boot of the bare machine.
@@ -35,7 +36,9 @@ pub fn all() -> Vec<Case> {
         })
         .collect();
     // Without the CPU's flag, and VMLOAD by the guest.
-    for test in ["svm-exits", "svm-open", "svm-invalid", "svm-interrupts", "svm-guarded"] {
+    let plain =
+        ["svm-exits", "svm-open", "svm-invalid", "svm-interrupts", "svm-guarded", "svm-avic"];
+    for test in plain {
         let guest = Guest { nested: true, devices: Vec::new(), ..guest(test, None) };
         let machine = Special::Cpu("max,-vgif");
         cases.push(Case { machine, ..case(format!("nesting/{test}-plain"), false, [guest]) });
@@ -51,6 +54,8 @@ pub fn all() -> Vec<Case> {
     cases.push(Case { windows, ..cost });
     let events = Guest { cpus: 2, ..with(guest("svm-events", None)) };
     cases.push(case("nesting/svm-events".to_owned(), true, [events]));
+    let doorbell = Guest { cpus: 2, ..with(guest("svm-avic-smp", None)) };
+    cases.push(case("nesting/svm-avic-smp".to_owned(), true, [doorbell]));
     let registers = Guest { cpus: 2, devices: vec![nvme(0)], ..guest("svm-registers", None) };
     let registers = Guest { nested: true, ..registers };
     cases.push(case("nesting/svm-registers".to_owned(), true, [registers]));
@@ -64,6 +69,14 @@ pub fn all() -> Vec<Case> {
     let attacker = with(guest("svm-hostile", Policy::Direct));
     let pair = [attacker, heartbeat("", Policy::Direct)];
     cases.push(case("nesting/svm-hostile".to_owned(), false, pair));
+    // Interrupts that a device posts to the guest of a guest.
+    let posts = |tests| {
+        let guest = Guest { devices: vec![edu(0)], ..with(guest(tests, Policy::Trap)) };
+        Guest { iommu: GuestIommu::AmdVi, ..guest }
+    };
+    cases.push(case("nesting/svm-posted".to_owned(), false, [posts("svm-posted")]));
+    let pair = [posts("svm-posted-hostile"), heartbeat("", Policy::Direct)];
+    cases.push(case("nesting/svm-posted-hostile".to_owned(), false, pair));
     let bare = guest(ALL_BARE, Policy::Trap);
     let bare = Guest { devices: Vec::new(), says: Vec::new(), variant: Variant::Pvh, ..bare };
     cases.push(Case { machine: Special::Bare, ..case("nesting/bare".to_owned(), false, [bare]) });

@@ -6,10 +6,13 @@
 
 mod dmar;
 mod dsdt;
+mod ivrs;
 mod viot;
 
 #[cfg(test)]
 mod tests;
+
+pub use ivrs::AmdVi;
 
 use crate::{Error, PmTimer};
 use acpi_tables::fadt::{FADTBuilder, Flags};
@@ -77,6 +80,8 @@ pub enum Iommu {
         /// Requester id of the I/O APIC.
         ioapic: u16,
     },
+    /// An AMD-Vi unit that all of the bus is behind, and the I/O APIC.
+    AmdVi(AmdVi),
 }
 
 /// The tables, to be put at [`BASE`].
@@ -101,6 +106,7 @@ pub fn build(config: &GuestConfig) -> Result<Vec<u8>, Error> {
         Some(Iommu::VtD { registers, width, ioapic }) => {
             xsdt.add_entry(append(&mut block, &dmar::build(registers, width, ioapic)));
         }
+        Some(Iommu::AmdVi(unit)) => xsdt.add_entry(append(&mut block, &ivrs::build(&unit))),
     }
     let xsdt = append(&mut block, &xsdt);
     let mut whole = Vec::with_capacity(block.len());

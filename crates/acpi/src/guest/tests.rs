@@ -156,6 +156,35 @@ fn the_dmar_has_the_bus_and_the_ioapic_behind_one_unit() {
     assert_eq!(unit.base, 0xFED9_0000);
 }
 
+const AMD_VI: Iommu = Iommu::AmdVi(AmdVi {
+    function: 0x02,
+    capability: 0x40,
+    registers: 0xFED9_0000,
+    features: 0x1234_5678_9ABC_DEF0,
+    ioapic: 0xA0,
+});
+
+/// What our own parser of a machine's tables finds in it.
+#[test]
+fn the_ivrs_has_the_bus_and_the_ioapic_behind_one_unit() {
+    let block = build(&GuestConfig {
+        vcpus: 1,
+        pm_timer: None,
+        configuration_space: ECAM,
+        iommu: Some(AMD_VI),
+    })
+    .unwrap();
+    let ivrs = table(&block, b"IVRS");
+    assert_eq!((ivrs.len(), &ivrs[48..56]), (104, &[0x11, 0, 56, 0, 2, 0, 0x40, 0][..]));
+    assert_eq!(ivrs[72..80], 0x1234_5678_9ABC_DEF0u64.to_le_bytes(), "what it can do");
+    let found = probe(&Block(block), BASE).unwrap().ivrs.unwrap();
+    let [unit] = &found.hardware[..] else { panic!("{found:?}") };
+    assert_eq!((unit.base, unit.function, unit.no_translation), (0xFED9_0000, 2, false));
+    assert_eq!(unit.devices.iter().map(|d| d.ids.clone()).collect::<Vec<_>>(), [0..=0xFF]);
+    let [ioapic] = &unit.special[..] else { panic!("{unit:?}") };
+    assert_eq!((ioapic.kind, ioapic.id), (crate::SpecialKind::IoApic(0), 0xA0));
+}
+
 /// An independent reader finds no fault; skipped where there is none.
 #[test]
 fn iasl_disassembles_every_table() {
@@ -172,6 +201,9 @@ fn iasl_disassembles_every_table() {
     let other =
         build(&GuestConfig { vcpus: 3, pm_timer, configuration_space: ECAM, iommu: Some(VT_D) })
             .unwrap();
+    let third =
+        build(&GuestConfig { vcpus: 3, pm_timer, configuration_space: ECAM, iommu: Some(AMD_VI) })
+            .unwrap();
     for (name, signature) in [
         ("dsdt", b"DSDT"),
         ("facp", b"FACP"),
@@ -180,9 +212,14 @@ fn iasl_disassembles_every_table() {
         ("mcfg", b"MCFG"),
         ("viot", b"VIOT"),
         ("dmar", b"DMAR"),
+        ("ivrs", b"IVRS"),
     ] {
         let path = dir.join(format!("{name}.aml"));
-        let of = if signature == b"DMAR" { &other } else { &block };
+        let of = match signature {
+            b"DMAR" => &other,
+            b"IVRS" => &third,
+            _ => &block,
+        };
         std::fs::write(&path, table(of, signature)).unwrap();
         let run = std::process::Command::new("iasl").arg("-d").arg(&path).output().unwrap();
         let text = String::from_utf8_lossy(&run.stdout).into_owned()

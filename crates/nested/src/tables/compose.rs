@@ -14,6 +14,19 @@ pub struct Page {
     pub access: Access,
 }
 
+impl Page {
+    /// The page for `address` without what is at `other`, which the CPU isn't to have: if both are
+    /// in this one, the smallest.
+    pub fn apart_from(self, address: u64, other: u64) -> Page {
+        const SMALLEST: u32 = 12;
+        if self.shift == SMALLEST || address >> self.shift != other >> self.shift {
+            return self;
+        }
+        let within = address & ((1 << self.shift) - 1) & !((1 << SMALLEST) - 1);
+        Page { pa: self.pa | within, shift: SMALLEST, ..self }
+    }
+}
+
 /// L1's page and the host's page for the same byte, as one: as large as the smaller one, with what
 /// both allow. None: nothing is allowed, which no fault of L1's tells.
 pub fn compose(walked: &Walked, own: &Mapping) -> Option<Page> {

@@ -403,3 +403,23 @@ fn changes_are_told() -> Result<(), NoFrame> {
     assert_eq!(shadow.pages(), 0);
     Ok(())
 }
+
+proptest! {
+    /// It leads where the whole page does, and not to the other address.
+    #[test]
+    fn a_page_apart_has_the_address_alone(
+        shift in prop_oneof![Just(12u32), Just(21), Just(30)],
+        frame in 0u64..1 << 10, address: u32, other: u32,
+    ) {
+        let (address, other) = (u64::from(address), u64::from(other));
+        prop_assume!(address >> 12 != other >> 12);
+        let page = Page { pa: frame << 30, shift, access: Rights::READ };
+        let of = |page: Page, address| page.pa | address & ((1 << page.shift) - 1);
+        let apart = page.apart_from(address, other);
+        prop_assert_eq!(of(apart, address), of(page, address));
+        prop_assert!(address >> apart.shift != other >> apart.shift);
+        let is_free = address >> shift != other >> shift;
+        prop_assert_eq!(apart.shift, if is_free { shift } else { 12 });
+        prop_assert_eq!(apart.access, page.access);
+    }
+}

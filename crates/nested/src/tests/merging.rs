@@ -1,6 +1,7 @@
 //! 02, as it is made.
 
 use super::*;
+use crate::avic::Avic;
 use svm::vmcb::{int_ctl, misc1};
 
 proptest! {
@@ -313,4 +314,43 @@ fn one_look_sees_whether_either_map_is_used() {
     let (mut ports, mut msrs) = (UsedMaps::default(), UsedMaps::default());
     assert!(ports.is_empty() && open.add(&mut ports.ports, 0) && open.add(&mut msrs.msrs, 63));
     assert!(!ports.is_empty() && !msrs.is_empty());
+}
+
+/// AVIC has V_IRQ mean nothing, and L2's interrupts be its own.
+#[test]
+fn with_avic_what_waits_is_in_its_page() {
+    const AVIC: u64 = int_ctl::AVIC;
+    let yours = int_ctl::V_IRQ | 6 << 16 | 0x61 << 32 | 5;
+    let (mut nest, mut v02, mut v01) = (Nest::new(), fresh(), hosts());
+    v01.int_ctl = int_ctl::V_IRQ | 5 << 16 | 0x51 << 32;
+    let mut v = taken();
+    (v.nested_control, v.avic_bar, v.avic_backing_page) = (1, 0xFEE0_0000, 0x5_0FFF);
+    v.intercept_misc1 |= misc1::VINTR;
+    let offered = offer().on(0);
+    for (mode, bar) in [(0, Some(0xFEE0_0000)), (int_ctl::X2AVIC, None)] {
+        v.int_ctl = yours | AVIC | mode;
+        let mut block = InMemory::of(&v);
+        assert!(nest.enter(&mut v02, &v01, &offered, (AT, &block)).is_ok());
+        assert_eq!(nest.control().avic(), Some(Avic { page: 0x5_0000, bar }));
+        nest.control().follow_avic(&mut v02, &v01);
+        assert_eq!(v02.int_ctl, int_ctl::V_INTR_MASKING | 5);
+        assert_eq!(v02.intercept_misc1 & misc1::VINTR, 0);
+        // The host's own offer for it, taken or not, is none of L1's.
+        v02.int_ctl = int_ctl::V_INTR_MASKING | 7 << 16 | 0x71 << 32 | 9;
+        nest.control().leave_avic(&mut v02);
+        nest.left(&mut v02, &mut v01);
+        nest.leave(&v02, &crate::Told::of(&v02, 0x72, 0), &mut block);
+        let kept = yours & !0xFF | AVIC | mode | int_ctl::V_INTR_MASKING;
+        assert_eq!(block.block().int_ctl, kept | 9);
+    }
+    // x2AVIC alone is nothing, and neither is what isn't offered.
+    for (mode, offer) in [(int_ctl::X2AVIC, offered), (AVIC, Offer::new(CR4, EFER, BITS))] {
+        v.int_ctl = yours | mode;
+        assert!(nest.enter(&mut v02, &v01, &offer, (AT, &InMemory::of(&v))).is_ok());
+        assert_eq!((nest.control().avic(), v02.int_ctl & int_ctl::V_IRQ), (None, int_ctl::V_IRQ));
+        assert_ne!(v02.intercept_misc1 & misc1::VINTR, 0);
+    }
+    (v.int_ctl, v.nested_control) = (AVIC, 0);
+    let why = nest.enter(&mut v02, &v01, &offered, (AT, &InMemory::of(&v))).err();
+    assert_eq!(why, Some(crate::Illegal::Avic(0x5_0000)), "without nested paging");
 }

@@ -15,17 +15,7 @@ use super::registers::{
     self as at, FAULT_ADDRESS, FAULT_CONTROL, FAULT_DATA, FAULT_STATUS, FULL, LOOKED, MASKED,
     OVERFLOW, PENDING, REASON, RECORDS, Registers, WAITS, number, record,
 };
-
-/// A request of an endpoint that its unit blocked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// Its place among the endpoints.
-    pub endpoint: usize,
-    /// It wanted to write.
-    pub is_write: bool,
-    /// The page that it tried, as it has it.
-    pub address: u64,
-}
+use crate::unit::Fault;
 
 /// Why, in the manual's codes (VT-d 5.0, 7.2): there is no context; it may not write; nor read.
 pub(super) const NO_CONTEXT: u32 = 2;

@@ -25,7 +25,7 @@
 //! | `mod` | the unit: commands, the queue, what it does next |
 //! | `registers` | the page |
 //! | `descriptor` | what may be invalidated |
-//! | `walk` | the guest's tables, and what becomes of them |
+//! | `tables` | the format of the guest's tables |
 //! | `remapping` | entries for interrupts |
 //! | `faults` | what the guest is told of that went wrong |
 
@@ -33,23 +33,22 @@ mod descriptor;
 mod faults;
 mod registers;
 mod remapping;
+mod tables;
 #[cfg(test)]
 mod tests;
-mod walk;
 
-pub use faults::Fault;
-pub use registers::{BASE, BYTES, Page, Registers, WIDTH};
-pub use remapping::{Blocked, IOAPIC, Remapped, Remapping};
+pub use registers::{BYTES, Page, Registers, WIDTH};
+pub use remapping::{IOAPIC, Remapping};
 
-use crate::{Change, Domain, MAX_ENDPOINTS, MESSAGES, Shape, Tables, Viommu};
+use crate::follow::Following;
+use crate::unit::{Fault, Step};
+use crate::{Change, MESSAGES, Shape, Tables, Viommu};
 use descriptor::Asked;
 use faults::Faults;
 use registers as at;
-use walk::Walk;
+use tables::SecondLevel;
 use window::Window;
 
-/// Words of the guest's tables that a step reads, about.
-const STEP: u64 = 512;
 /// Bytes of a descriptor, and descriptors of the smallest queue.
 const DESCRIPTOR: u32 = 16;
 const SMALLEST: u32 = 256;
@@ -60,18 +59,6 @@ pub fn narrowed(shape: Shape) -> Shape {
     const NARROW: u64 = (1 << 39) - 1;
     let more = shape.reserved.iter().any(|range| *range != MESSAGES && range.first > NARROW);
     Shape { last: if more { shape.last.min(NARROW) } else { shape.last }, ..shape }
-}
-
-/// What a step came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// There was nothing to do.
-    Idle,
-    /// Something was done, and there may be more.
-    Worked,
-    /// The routes of the guest's interrupts are to follow [`Vtd::remapping`]; nothing goes on
-    /// before [`Vtd::rerouted`].
-    Reroute,
 }
 
 /// What the unit is at.
@@ -104,11 +91,8 @@ pub struct Vtd {
     queue: Queue,
     faults: Faults,
     remapping: Remapping,
-    /// What each endpoint is in.
-    contexts: [Option<Domain>; MAX_ENDPOINTS],
+    following: Following,
     job: Option<Job>,
-    /// What is to be walked through for it: for each place a range.
-    walks: [Option<Walk>; MAX_ENDPOINTS],
     /// Routes are to follow before the job is over.
     reroutes: bool,
     /// Words of the guest's memory that were read.
@@ -127,9 +111,8 @@ impl Vtd {
             queue: Queue { base: 0, bytes: 0, head: 0 },
             faults: Faults::new(),
             remapping: Remapping::default(),
-            contexts: [None; MAX_ENDPOINTS],
+            following: Following::default(),
             job: None,
-            walks: [None; MAX_ENDPOINTS],
             reroutes: false,
             words: 0,
             finished: 0,
@@ -167,10 +150,10 @@ impl Vtd {
     pub fn record(&mut self, device: &Viommu, page: Registers<'_>, fault: Fault) {
         let id = device.shape.endpoints.get(fault.endpoint);
         let (Some(id), true) = (id, self.status & at::TRANSLATES != 0) else { return };
-        let reason = match self.contexts.get(fault.endpoint) {
-            Some(Some(domain)) if domain.bypass => return,
-            Some(Some(_)) if fault.is_write => faults::NO_WRITE,
-            Some(Some(_)) => faults::NO_READ,
+        let reason = match self.following.context(fault.endpoint) {
+            Some(domain) if domain.bypass => return,
+            Some(_) if fault.is_write => faults::NO_WRITE,
+            Some(_) => faults::NO_READ,
             _ => faults::NO_CONTEXT,
         };
         self.faults.record(page, *id as u16, fault, reason);
@@ -191,25 +174,9 @@ impl Vtd {
         (device, tables): (&mut Viommu, &mut dyn Tables),
     ) -> Step {
         let Some(job) = self.job else { return self.begin(page, window, device, tables) };
-        for at in 0..MAX_ENDPOINTS {
-            if let Some(Some(mut walk)) = self.walks.get(at).copied() {
-                let how = (STEP, &mut self.words);
-                let rest = match walk.advance((&mut *device, &mut *tables), window, how) {
-                    Ok(false) => Some(walk),
-                    Ok(true) => {
-                        if walk.whole && device.is_blocked(walk.place) {
-                            let _ = device.block(tables, walk.place, false);
-                        }
-                        None
-                    }
-                    Err(_) => {
-                        let _ = device.block(tables, walk.place, true);
-                        None
-                    }
-                };
-                self.walks.iter_mut().skip(at).take(1).for_each(|walk| *walk = rest);
-                return Step::Worked;
-            }
+        let on = (&mut *device, &mut *tables);
+        if self.following.advance::<SecondLevel>(on, window, &mut self.words) {
+            return Step::Worked;
         }
         if self.reroutes {
             return Step::Reroute;
@@ -341,7 +308,7 @@ impl Vtd {
         }
         self.job = Some(Job::Descriptor);
         // The frequent ones are over.
-        if self.walks == [None; MAX_ENDPOINTS] && !self.reroutes {
+        if self.following.is_idle() && !self.reroutes {
             self.finish(page, Job::Descriptor);
         }
         Step::Worked
@@ -372,45 +339,18 @@ impl Vtd {
     /// Has each endpoint be in the domain that the guest's tables say, and walks through those that
     /// are new.
     fn look_at_contexts(&mut self, window: &Window, device: &mut Viommu, tables: &mut dyn Tables) {
-        for endpoint in 0..device.shape.endpoints.len().min(MAX_ENDPOINTS) {
-            let id = device.shape.endpoints.get(endpoint).copied().unwrap_or(0);
-            let on = self.status & at::TRANSLATES != 0;
-            self.words += 3;
-            let wanted = on.then(|| walk::context(window, self.root, id, self.levels)).flatten();
-            let Some(now) = self.contexts.get_mut(endpoint).filter(|now| **now != wanted) else {
-                continue;
-            };
-            let done = match wanted {
-                Some(domain) => device.join(tables, endpoint, domain),
-                None => device.leave(tables, endpoint),
-            };
-            // A unit that fails leaves it where it was, which is looked at again.
-            *now = wanted.filter(|_| done.is_ok());
-            if wanted.is_none() {
-                let _ = tables.lead(endpoint, device.reach(endpoint));
-            }
-        }
-        for place in 0..MAX_ENDPOINTS {
-            if device.is_blocked(place) {
-                self.walk(device, place, 0, u64::MAX);
-            }
-        }
+        let on = self.status & at::TRANSLATES != 0;
+        self.words += 3 * device.shape.endpoints.len() as u64;
+        let (root, levels) = (self.root, self.levels);
+        self.following.look_at_contexts(device, tables, &mut |id, _| {
+            on.then(|| tables::context(window, root, id, levels)).flatten()
+        });
     }
 
     /// Walks through what is asked for.
     fn look_at(&mut self, asked: Option<Asked>, device: &Viommu) {
-        let Some(Asked::Mappings { domain: id, first, last }) = asked else { return };
-        for place in 0..MAX_ENDPOINTS {
-            let Some(domain) = device.of(place).filter(|domain| !domain.bypass) else { continue };
-            let is_whole = first == 0 && last >= device.shape.last;
-            if id.is_none_or(|id| id == walk::id(domain.number)) && (!domain.blocked || is_whole) {
-                self.walk(device, place, first, last);
-            }
+        if let Some(Asked::Mappings { domain: id, first, last }) = asked {
+            self.following.look_at(device, id, (first, last));
         }
-    }
-
-    fn walk(&mut self, device: &Viommu, place: usize, first: u64, last: u64) {
-        let walk = Walk::new(device, place, first, last);
-        self.walks.iter_mut().skip(place).take(1).for_each(|to| *to = Some(walk));
     }
 }

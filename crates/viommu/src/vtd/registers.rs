@@ -12,8 +12,6 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// Where the guest has the page, if its writes are to exit and where the DMAR says it is.
-pub const BASE: u64 = 0xFED9_0000;
 /// Its bytes.
 pub const BYTES: u64 = 4096;
 /// Bits of an address in the guest's memory that tables can lead to.

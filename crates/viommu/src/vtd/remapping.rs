@@ -5,7 +5,7 @@
 //! may deliver; else it is blocked. An entry is read once.
 
 use super::registers::{COMPATIBLE, REMAPS};
-use thiserror::Error;
+use crate::unit::{Blocked, Remapped};
 use window::Window;
 
 /// The source id by which the DMAR knows the IOAPIC.
@@ -22,37 +22,6 @@ const POSTED: u64 = 1 << 15;
 pub struct Remapping {
     pub(super) status: u32,
     pub(super) table: u64,
-}
-
-/// A message by an entry: the data and address that say the same without remapping, but for the
-/// destination, which has 32 bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Remapped {
-    /// Vector in bits 7:0, delivery mode in 10:8, level in 15.
-    pub data: u32,
-    /// The destination is a set.
-    pub logical: bool,
-    /// One of the set is enough.
-    pub hint: bool,
-    /// The destination.
-    pub destination: u32,
-}
-
-/// Why a message is blocked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Blocked {
-    /// It is in the format without remapping, which the guest doesn't let pass.
-    #[error("it is in compatibility format")]
-    Format,
-    /// There is no such entry, or it isn't in the guest's memory.
-    #[error("there is no entry {0}")]
-    NoEntry(u32),
-    /// The entry isn't present, or has what isn't offered.
-    #[error("entry {0} isn't present")]
-    NotPresent(u32),
-    /// It is another source's.
-    #[error("entry {0} is another device's")]
-    Source(u32),
 }
 
 impl Remapping {
@@ -119,6 +88,7 @@ impl Remapping {
             logical: low & LOGICAL != 0,
             hint: low & HINT != 0,
             destination: if wide { destination } else { destination >> 8 & 0xFF },
+            posted: None,
         })
     }
 }

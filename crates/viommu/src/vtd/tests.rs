@@ -14,6 +14,7 @@ use super::at::{
 };
 use super::*;
 use crate::tests::model::{ENDPOINTS, HIGH, LOW, Pages, shape};
+use crate::unit::{Blocked, Remapped};
 use crate::{PAGE, Reach};
 use machine::*;
 use paging::Access;
@@ -254,7 +255,8 @@ fn interrupts_go_by_the_guest_s_entries() {
     machine.command(QUEUED | TRANSLATES | REMAPS);
     assert_eq!(machine.reroutes, 1);
     let (on, window) = (machine.vtd.remapping(), machine.window());
-    let there = Remapped { data: 0x41, logical: false, hint: false, destination: 0x1234 };
+    let there =
+        Remapped { data: 0x41, logical: false, hint: false, destination: 0x1234, posted: None };
     assert_eq!(on.of_msi(&window, source, message(2)), Ok(Some(there)));
     // By a handle and an offset; the offset doesn't count without its bit.
     assert_eq!(on.of_msi(&window, source, (message(1).0, 1)), Ok(Some(there)));
@@ -267,7 +269,7 @@ fn interrupts_go_by_the_guest_s_entries() {
     // The IOAPIC's, with level and logical destination; bits of the source that don't count.
     machine.put(entry(5), 3 << 32 | 0x52 << 16 | 1 << 4 | 1 << 5 | 1 << 3 | 1 << 2 | 1);
     machine.put(entry(5) + 8, 1 << 18 | 2 << 16 | u64::from(IOAPIC ^ 6));
-    let wanted = Remapped { data: 0x8152, logical: true, hint: true, destination: 3 };
+    let wanted = Remapped { data: 0x8152, logical: true, hint: true, destination: 3, posted: None };
     assert_eq!(on.of_redirection(&window, 5 << 49 | 1 << 48 | 4), Ok(Some(wanted)));
     assert_eq!(on.of_redirection(&window, 0x41), Err(Blocked::Format));
     machine.put(entry(5) + 8, 1 << 18 | u64::from(IOAPIC ^ 6));

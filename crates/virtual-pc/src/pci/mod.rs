@@ -12,11 +12,13 @@ mod bar;
 mod capabilities;
 mod function;
 mod paravirtual;
+mod platform;
 
 pub use bar::{Addresses, BarInfo, BarKind, IO_WINDOW, MEM32_WINDOW, MEM64_WINDOW, Misplaced};
 pub use capabilities::MsixLayout;
 pub use function::{Actions, Function, Msi, Unsuitable};
 pub use paravirtual::{Identity, Place, Structure, Window};
+pub use platform::{IOMMU_CAPABILITY, IOMMU_FUNCTION, IommuCapability};
 
 use crate::ports::{Ports, Sizes, unclaimed};
 use arrayvec::ArrayVec;
@@ -41,20 +43,17 @@ pub const MAX_FUNCTIONS: usize = 8;
 /// Bit 31 of the address register: accesses to the data port are configuration accesses.
 const ENABLE: u32 = 1 << 31;
 
-/// The host bridge's configuration header: Red Hat's generic host bridge
-/// (1b36:0008), class 06.00.00, read-only.
-const HOST_BRIDGE: [u8; 16] =
-    [0x36, 0x1B, 0x08, 0x00, 0, 0, 0, 0, 0, 0x00, 0x00, 0x06, 0, 0x00, 0, 0];
-
 /// Refusal of one function too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the VM has {MAX_FUNCTIONS} functions already: no more fit on its PCI bus")]
 pub struct BusFull;
 
-/// The guest's PCI bus 0. Function index `i` is device `i + 1`, function 0.
+/// The guest's PCI bus 0. Function index `i` is device `i + 1`, function 0; device 0 is the host
+/// bridge, with the IOMMU beside it if that has a function.
 #[derive(Clone, Debug, Default)]
 pub struct Bus {
     address: u32,
+    iommu: Option<IommuCapability>,
     functions: ArrayVec<Function, MAX_FUNCTIONS>,
 }
 
@@ -62,6 +61,7 @@ pub struct Bus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     HostBridge,
+    Iommu,
     Function(usize),
     Absent,
 }
@@ -79,6 +79,11 @@ impl Bus {
     /// A bus with nothing but its host bridge.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Puts the IOMMU with this capability block beside the host bridge.
+    pub fn set_iommu(&mut self, capability: IommuCapability) {
+        self.iommu = Some(capability);
     }
 
     /// Adds a function at the next free device number, which it gives.
@@ -137,7 +142,13 @@ impl Bus {
         let dword = match (access.target, access.within()) {
             (Target::Absent, _) => return ones,
             (_, None) => 0,
-            (Target::HostBridge, Some(register)) => host_bridge(register & !3),
+            (Target::HostBridge, Some(register)) => {
+                platform::host_bridge(register, self.iommu.is_none())
+            }
+            (Target::Iommu, Some(register)) => match &self.iommu {
+                Some(capability) => platform::iommu(register, capability),
+                None => return ones,
+            },
             (Target::Function(i), Some(register)) => match self.functions.get(i) {
                 Some(function) => function.read(register & !3, 4),
                 None => return ones,
@@ -186,6 +197,7 @@ impl Bus {
     /// Whose registers those of this bus (15:8), device (7:3) and function (2:0) are.
     fn target(&self, id: u32) -> Target {
         match (id >> 3) as usize {
+            0 if id == IOMMU_FUNCTION.into() && self.iommu.is_some() => Target::Iommu,
             _ if id & 7 != 0 => Target::Absent,
             0 => Target::HostBridge,
             device if device <= self.functions.len() => Target::Function(device - 1),
@@ -204,12 +216,6 @@ impl ConfigAccess {
     fn size(self) -> u8 {
         self.size.min(4 - (self.register & 3) as u8)
     }
-}
-
-fn host_bridge(register: u8) -> u32 {
-    let byte =
-        |i: u8| u32::from(*HOST_BRIDGE.get(usize::from(register) + usize::from(i)).unwrap_or(&0));
-    (0..4).fold(0, |dword, i| dword | byte(i) << (8 * i))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The guest's PCI bus: enumeration as Linux does it, and a hostile guest.
 
 mod bars;
+mod platform;
 
 use super::*;
 use proptest::prelude::*;

@@ -1,5 +1,7 @@
 //! The tests by name.
 
+mod amdvi;
+mod amdvi_hostile;
 mod apic_modes;
 mod apic_modes_smp;
 mod apic_noise;
@@ -51,6 +53,10 @@ mod svm;
 mod ticks;
 mod timer;
 mod unassigned;
+mod unit;
+mod unit_faults;
+mod unit_hostile;
+mod unit_interrupts;
 mod viommu;
 mod viommu_cost;
 mod viommu_hostile;
@@ -69,7 +75,7 @@ mod vtd;
 mod vtd_hostile;
 mod weights;
 
-use crate::{boot::Boot, console::check, edu::Edu, smp};
+use crate::{amdvi::AmdVi, boot::Boot, console::check, edu::Edu, smp, vtd::Vtd};
 
 /// A test: its own name, for its lines, and what the loader said.
 pub type Test = fn(&str, &Boot);
@@ -146,10 +152,14 @@ pub const ALL: &[(&str, Test)] = &[
     ("svm-guarded", svm::guarded),
     ("svm-paging", svm::paging),
     ("svm-registers", svm::registers),
+    ("svm-avic", svm::avic),
+    ("svm-avic-smp", svm::doorbell),
     ("svm-hostile", svm::hostile),
     ("svm-events", svm::events),
     ("svm-cost", svm::instructions),
     ("svm-levels", svm::levels),
+    ("svm-posted", svm::posted),
+    ("svm-posted-hostile", svm::posted_hostile),
     ("svm-restart", svm::restart),
     ("svm-shutdown", svm::shutdown),
     ("vmx-exits", vmx::exits),
@@ -219,16 +229,26 @@ pub const ALL: &[(&str, Test)] = &[
     ("viommu-cost", viommu_cost::virtio),
     ("viommu-hostile", viommu_hostile::hostile),
     ("viommu-restart", viommu_restart::restart),
-    ("vtd", vtd::translated),
-    ("vtd-nvme", vtd::controller),
+    ("vtd", unit::translated::<Vtd>),
+    ("vtd-nvme", unit::controller::<Vtd>),
     ("vtd-faults", vtd::faults),
-    ("vtd-optimistic", vtd::optimistic),
-    ("vtd-exits", vtd::exits),
-    ("vtd-cost", viommu_cost::vtd),
-    ("vtd-interrupts", vtd::interrupts),
+    ("vtd-optimistic", unit::optimistic::<Vtd>),
+    ("vtd-exits", unit::exits::<Vtd>),
+    ("vtd-cost", viommu_cost::unit::<Vtd>),
+    ("vtd-interrupts", unit_interrupts::interrupts::<Vtd>),
     ("vtd-hostile", vtd_hostile::hostile),
-    ("vtd-held", vtd_hostile::held),
-    ("vtd-restart", viommu_restart::restart_behind_vtd),
+    ("vtd-held", unit_hostile::held::<Vtd>),
+    ("vtd-restart", viommu_restart::behind::<Vtd>),
+    ("amdvi", amdvi::translated),
+    ("amdvi-nvme", unit::controller::<AmdVi>),
+    ("amdvi-faults", amdvi::faults),
+    ("amdvi-optimistic", unit::optimistic::<AmdVi>),
+    ("amdvi-exits", unit::exits::<AmdVi>),
+    ("amdvi-cost", viommu_cost::unit::<AmdVi>),
+    ("amdvi-interrupts", amdvi::interrupts),
+    ("amdvi-hostile", amdvi_hostile::hostile),
+    ("amdvi-held", unit_hostile::held::<AmdVi>),
+    ("amdvi-restart", viommu_restart::behind::<AmdVi>),
     ("virtio-backlog", virtio_anew::backlog),
     ("virtio-pages", virtio_pages::pages),
     ("virtio-poll", virtio_load::polled),

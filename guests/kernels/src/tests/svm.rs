@@ -3,6 +3,7 @@
 //! The same must come of each on QEMU's own SVM and on what Exitless makes of it for its guests.
 
 mod ahead;
+mod avic;
 mod block;
 mod cost;
 mod disturbed;
@@ -14,6 +15,7 @@ mod interrupts;
 mod levels;
 mod open;
 mod paging;
+mod posted;
 mod registers;
 mod rewritten;
 mod smp;
@@ -385,6 +387,7 @@ fn loaded(test: &str) {
     println!("  loaded and saved");
 }
 
+pub use avic::{avic, doorbell};
 pub use cost::instructions;
 pub use guarded::guarded;
 pub use hostile::hostile;
@@ -392,5 +395,6 @@ pub use interrupts::interrupts;
 pub use levels::levels;
 pub use open::open;
 pub use paging::{paging, touched};
+pub use posted::{hostile as posted_hostile, posted};
 pub use registers::registers;
 pub use smp::{events, restart, shutdown};

@@ -2,9 +2,10 @@
 //! windows for the counting plugin.
 
 use super::edu;
+use super::unit::started;
 use super::viommu::endpoint;
+use crate::unit::{BOTH, Place, Unit};
 use crate::viommu::{READ, Viommu, WRITES, status};
-use crate::vtd::{ALL, BOTH, CONTEXTS};
 use crate::{boot::Boot, console::check};
 
 const PAGE: u64 = 4096;
@@ -48,15 +49,16 @@ pub fn virtio(test: &str, boot: &Boot) {
     check!(test, iommu.detach(1, id) == Some(status::OK), "detached");
 }
 
-/// By a VT-d unit.
-pub fn vtd(test: &str, boot: &Boot) {
+/// By a unit with registers.
+pub fn unit<U: Unit>(test: &str, boot: &Boot) {
     const DOMAIN: u16 = 3;
-    let (Some(edu), Some(unit)) = (edu(test), super::vtd::started(test, boot)) else { return };
-    let (root, memory) = (unit.table(), unit.memory_behind());
-    unit.set_context(endpoint(edu.function), DOMAIN, Some(root));
-    check!(test, unit.ask(&[CONTEXTS, ALL]) && unit.translate(true), "it translates");
+    let (Some(edu), Some(unit)) = (edu(test), started::<U>(test, boot)) else { return };
+    let (id, root, memory) = (endpoint(edu.function), unit.table(), unit.memory_behind());
+    unit.lead(id, Place::Domain(DOMAIN, root));
+    check!(test, unit.begin(id), "it translates");
     measured(test, || {
-        unit.map_page(root, DOMAIN, AT, memory | BOTH) && unit.map_page(root, DOMAIN, AT, 0)
+        unit.map_page(root, DOMAIN, AT, Some((memory, BOTH)))
+            && unit.map_page(root, DOMAIN, AT, None)
     });
     check!(test, unit.translate(false), "it translates no more");
 }

@@ -3,9 +3,9 @@
 use super::edu;
 use super::viommu::endpoint;
 use crate::edu::Edu;
+use crate::unit::{BOTH, Place, Unit};
 use crate::viommu::{READ, Viommu, status};
 use crate::virtqueue::{get, put};
-use crate::vtd::{ALL, BOTH, CONTEXTS, Unit};
 use crate::{boot::Boot, console::check, console::println, cpu};
 use machine::lives::{lives, reset};
 
@@ -30,22 +30,28 @@ pub fn restart(test: &str, boot: &Boot) {
     }
 }
 
-/// The same behind a VT-d unit: it neither translates nor remaps in the next life.
-pub fn restart_behind_vtd(test: &str, boot: &Boot) {
+/// The same behind a unit with registers: it neither translates nor remaps in the next life.
+pub fn behind<U: Unit>(test: &str, boot: &Boot) {
     let life = lives();
     println!("life {life}");
     let Some(edu) = edu(test) else { return };
-    let Some(unit) = Unit::start(boot) else { return check!(test, false, "no VT-d unit") };
-    let source = unit.memory_behind();
+    // Before anything is asked of the unit.
+    let source = (boot.free_memory().end & !(PAGE - 1)) - 2 * PAGE;
     reaches(test, &edu, source, life);
+    let Some(unit) = U::start(boot) else { return check!(test, false, "no unit") };
     cpu::enable_interrupts();
     edu.aim_handled(VECTOR);
     check!(test, edu.raise_and_wait(VECTOR, 1) > 0, "life {life}: its interrupts are as at first");
     let root = unit.table();
-    unit.map(root, 0, false, source | BOTH);
-    unit.set_context(endpoint(edu.function), 5, Some(root));
-    let on = unit.ask(&[CONTEXTS, ALL]) && unit.remap(true) && unit.translate(true);
-    check!(test, on && unit.late() == 0, "life {life}: it translates and remaps, and at once");
+    let id = endpoint(edu.function);
+    unit.map(root, 0, false, Some((source, BOTH)));
+    unit.lead(id, Place::Domain(5, root));
+    let on = unit.remap(true) && unit.begin(id);
+    check!(
+        test,
+        on && unit.late().unwrap_or(0) == 0,
+        "life {life}: it translates and remaps, and at once"
+    );
     if life == 0 {
         reset();
     }

@@ -26,7 +26,7 @@ impl SvmCpu {
         let page = memory::allocate(4096, 4096)?;
         let host_vmcb = memory::allocate(4096, 4096)?;
         let host_save = memory::allocate(4096, 4096)?;
-        let Traits { completions_exit, shared, hides_gates, takes, offer, .. } = traits;
+        let Traits { completions_exit, shared, hides_gates, takes, posts, offer, .. } = traits;
         let mut msrs = [0; Map::ALL.len()];
         for (map, address) in Map::ALL.into_iter().zip(&mut msrs) {
             *address = memory::allocate(maps::MSR_BYTES as u64, 4096)?;
@@ -55,6 +55,9 @@ impl SvmCpu {
                 let mut nesting =
                     Box::new(Nesting::new(offer, setup.features, &setup.maps, nested_root)?);
                 outline = outline.with_inner(nesting.outline());
+                if posts {
+                    nesting.set_posts();
+                }
                 Some(nesting)
             }
             None => None,

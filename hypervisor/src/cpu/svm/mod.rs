@@ -12,13 +12,16 @@ mod supported;
 mod switch;
 
 use super::extra::{self, Extra, Fresh};
-use super::vendor::{Attempt, Entry, Exit, GuestPages, Inner, Notice, Start, VirtualCpu};
+use super::vendor::{
+    ApicAnswer, Attempt, Entry, Exit, GuestPages, Inner, Notice, Start, VirtualCpu,
+};
 use super::{msr, rdtsc, x2apic};
 use alloc::boxed::Box;
 use core::arch::asm;
 use core::sync::atomic::AtomicU32;
 use delivery::{Event, Mode, VectorSet};
 use nesting::Nesting;
+pub use nesting::post_to_inner;
 use paging::Mapping;
 use paging::walk::Paging;
 pub use supported::{locked_off, supported};
@@ -94,6 +97,9 @@ impl VirtualCpu for SvmCpu {
     }
 
     fn release_core(&mut self) {
+        if let Some(nesting) = &mut self.nesting {
+            nesting.release();
+        }
         self.set_mode(Mode::Injection);
         crate::interrupts::drain();
     }
@@ -270,6 +276,9 @@ impl VirtualCpu for SvmCpu {
     }
 
     fn set_task_priority(&mut self, priority: u8) {
+        if self.serves() && self.set_inner_priority(priority) {
+            return;
+        }
         if self.vcpu.in_injection() {
             self.vcpu.set_virtual_priority(priority);
         } else {
@@ -374,14 +383,20 @@ impl VirtualCpu for SvmCpu {
     }
 
     fn enter_inner(&mut self, requests: &AtomicU32) -> Entry {
-        let Some(page) = self.nesting.as_deref_mut().and_then(Nesting::block) else {
-            return Entry::Aborted;
-        };
+        let Some(nesting) = self.nesting.as_deref_mut() else { return Entry::Aborted };
+        if nesting.has_inner_apic() {
+            nesting.offer_to_inner();
+        }
+        let Some(page) = nesting.block() else { return Entry::Aborted };
         let own = core::ptr::from_mut::<Vmcb>(self.vcpu.vmcb) as u64;
         let blocks = InnerBlocks { own, inner: page, host: self.host_vmcb };
         // SAFETY: as in `enter`; what L2 can change outside of its memory is what L1 can, and the
         // tables by which it runs map no more than L1's.
         if !unsafe { switch_inner(&mut self.vcpu.registers, &blocks, requests) } {
+            // What is kept of L1's is what was there before.
+            if let Some(nesting) = self.nesting.as_deref_mut() {
+                nesting.end_taking();
+            }
             return Entry::Aborted;
         }
         Entry::Exited
@@ -405,6 +420,14 @@ impl VirtualCpu for SvmCpu {
 
     fn inner_missing(&mut self, memory: &dyn GuestPages, address: u64, write: bool, table: bool) {
         self.miss_of_l2(memory, address, write, table);
+    }
+
+    fn inner_apic(&mut self, register: u8, write: Option<u64>, page: bool) -> Option<ApicAnswer> {
+        self.access_inner_apic(register, write, page)
+    }
+
+    fn inner_is_told(&self) -> bool {
+        self.nesting.as_deref().is_some_and(Nesting::tells_of_apic)
     }
 
     fn inner_again(&mut self) {

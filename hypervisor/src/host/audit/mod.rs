@@ -40,7 +40,7 @@ use proto::Record;
 use read::{ENTRIES, Looked, looked, word};
 use routing::ExpectedVectors;
 use spin::MutexGuard;
-use viommu::vtd::BASE;
+use viommu::unit::BASE;
 
 /// The same for entries of devices: AMD-Vi's table has one for each of 65,536, there or not.
 const DEVICES: u32 = 512;
@@ -284,8 +284,8 @@ impl Confined {
             // Wherever the guest wants them.
             Region { va: None, pa: part.start, len: part.end - part.start, access }
         }));
-        let unit = pc.pci().unit_page();
-        nested.extend(unit.map(|(pa, access)| Region { va: Some(BASE), pa, len: PAGE, access }));
+        let unit = pc.pci().unit_pages();
+        nested.extend(unit.map(|(pa, len, access)| Region { va: Some(BASE), pa, len, access }));
         let page = |va, pa| Region { va, pa, len: PAGE, access: Access::READ };
         nested.extend(
             (LEDGER_PAGES..)
@@ -387,10 +387,11 @@ impl Owner {
         let live = pc.pci().function(self.device).filter(|_| !self.vm.ending.silenced());
         let route = live.and_then(|f| f.sources().route(self.source));
         let remotes = &self.vm.guest.remotes;
-        let route = match route.and_then(|(vcpu, guest)| Some((remotes.get(vcpu)?, guest))) {
-            Some((remote, guest)) => {
+        let remote = |(vcpu, guest, inner)| Some((remotes.get(vcpu)?, guest, inner));
+        let route = match route.and_then(remote) {
+            Some((remote, guest, inner)) => {
                 let expected = Expected { source: self.bdf, destination: remote.apic_id };
-                Some((expected, remote.routes.expected()?, guest))
+                Some((expected, remote.routes_to(inner).expected()?, guest))
             }
             None => None,
         };

@@ -142,7 +142,8 @@ impl Sidecores {
         iommu: &'static GuestIommu,
         place: Option<usize>,
     ) -> Result<&'static Port, String> {
-        let count = plan::GuestIommu::VtD.queues();
+        // Of commands.
+        let count = 1;
         let at = place.unwrap_or(usize::MAX);
         let port = Box::leak(Box::new(Port::new(self.listeners, at, count, false)));
         if let Some(place) = place {

@@ -20,11 +20,13 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::slice;
+use core::sync::atomic::AtomicU32;
 use plan::image::Image;
 use proto::ServedDevice;
-use viommu::Region;
-use viommu::vtd::{BASE, BYTES, Page};
-use virtual_pc::pci::{Addresses, Bus};
+use viommu::unit::{BASE, Model, Page};
+use viommu::{Region, amdvi};
+use virtual_pc::pci::{Addresses, Bus, IommuCapability};
 use window::Window;
 
 /// The functions of one VM, as far as they are found and made.
@@ -73,34 +75,40 @@ impl<'a> Functions<'a> {
         Ok(free + devices.len() as u16)
     }
 
-    /// Makes the VM's own VT-d unit, otherwise as [`Functions::add_iommu`].
+    /// Makes the VM's own unit of this model, otherwise as [`Functions::add_iommu`].
     #[cold]
     #[inline(never)]
     pub fn add_unit(
         &mut self,
-        (devices, longest): (&[Bdf], u64),
+        ((model, posts), devices, longest): ((Model, bool), &[Bdf], u64),
         (memory, tables): (&Memory, &mut Tables),
         sidecores: &mut Sidecores,
         place: Option<usize>,
         free: u16,
     ) -> Result<u16, String> {
-        let frame = crate::memory::allocate(BYTES, BYTES);
+        let bytes = model.bytes();
+        let frame = crate::memory::allocate(bytes, bytes);
         let frame = frame.ok_or("no memory is left for the registers of its IOMMU")?;
-        // SAFETY: a page of our own, identity-mapped for good and aligned; the guest and the host
-        // access it as atomic words alone.
-        let page = unsafe { &*(frame as *const Page) };
+        // SAFETY: pages of our own, identity-mapped for good and aligned; the guest and the host
+        // access them as atomic words alone.
+        let words = unsafe { slice::from_raw_parts(frame as *const AtomicU32, bytes as usize / 4) };
+        let page = Page::new(model, posts, words).ok_or("its IOMMU has more registers")?;
+        let page: &Page = Box::leak(Box::new(page));
         let polled = place.is_some();
-        tables.map(BASE, frame, BYTES, unit::access(false)).map_err(|e| e.to_string())?;
+        tables.map(BASE, frame, bytes, unit::access(false)).map_err(|e| e.to_string())?;
         let view: &Window = Box::leak(Box::new(view(memory)?));
         let of = (memory, tables.dma_root());
-        let iommu = self.iommu((devices, Kind::VtD(page, view, longest)), of, 0, free)?;
+        let iommu = self.iommu((devices, Kind::Unit(model, page, view, longest)), of, 0, free)?;
         guest_faults::add(iommu, devices);
         let (vm, name) = self.whose;
         let which = ServedDevice::Iommu;
         let owner = Owner { vm, name, memory: *view, runs: &[], which };
         let port = sidecores.registers(owner, iommu, place)?;
         self.ports.push((which, port));
-        self.unit = Some(RemappingUnit::new(iommu, port, frame, polled));
+        if model == Model::AmdVi {
+            self.bus.set_iommu(capability());
+        }
+        self.unit = Some(RemappingUnit::new(iommu, port, (frame, bytes), polled));
         Ok(free + devices.len() as u16)
     }
 
@@ -191,6 +199,12 @@ impl<'a> Functions<'a> {
 #[inline(never)]
 fn view(memory: &Memory) -> Result<Window, String> {
     window(memory.regions().iter().map(|r| (r.gpa, r.hpa, r.len)))
+}
+
+/// The capability block of an AMD-Vi unit (AMD IOMMU, 3.2): its header, its registers' address, which
+/// is enabled, no range of buses, and how wide physical and virtual addresses are.
+fn capability() -> IommuCapability {
+    [amdvi::CAPABILITY, BASE as u32 | 1, (BASE >> 32) as u32, 0, 48 << 8 | 64 << 15, 0]
 }
 
 /// What was made of a VM's functions.

@@ -51,14 +51,15 @@ use ledger::Page;
 use loader::{EntryMode, GuestMachine, Load, MemoryRegion, RegionKind};
 use paging::Access;
 use plan::image::Image;
-use plan::{GuestIommu, OnReset};
+use plan::{GuestIommu, IommuUnit, OnReset};
 use proto::{Policy, Record};
 use routing::calls::PARAVIRTUAL_SEGMENT;
 use spin::Mutex;
-use viommu::vtd;
+use viommu::amdvi;
+use viommu::unit::{self, Model};
 use virtual_pc::cpuid::efer_offered;
 use virtual_pc::msr::Msrs;
-use virtual_pc::pci::{ECAM, ECAM_AT};
+use virtual_pc::pci::{ECAM, ECAM_AT, IOMMU_CAPABILITY, IOMMU_FUNCTION};
 
 const LOW_MEMORY_END: u64 = virtual_pc::bios_data::EXTENSION_AT;
 const MIB: u64 = 1 << 20;
@@ -205,22 +206,19 @@ impl Builder<'_> {
         let format = iommu::page_format();
         let (memory, mut tables) = Memory::new(&vm.name, vm.memory, &self.near(&cores), format)
             .map_err(|e| e.to_string())?;
-        let contents = self.load(&memory)?;
+        let posts = posts(vm, policy);
+        let contents = self.load(&memory, posts)?;
         let start = start(&contents.load);
         let mut functions = Functions::new((self.index, &vm.name), self.pci);
         let place = self.image.plan.sidecore_of_iommu(self.index);
         let longest = vm.iommu.optimism_us() * (cpu::tsc_hz() / 1_000_000);
-        match vm.iommu {
-            GuestIommu::None => {}
-            GuestIommu::Virtio | GuestIommu::VirtioOptimistic => {
-                let of = (&memory, tables.dma_root());
-                let own = (&*devices, longest);
-                *domains = functions.add_iommu(own, of, sidecores, place, *domains)?;
-            }
-            GuestIommu::VtD | GuestIommu::VtDOptimistic => {
-                let (own, of) = ((&*devices, longest), (&memory, &mut tables));
-                *domains = functions.add_unit(own, of, sidecores, place, *domains)?;
-            }
+        if let Some(unit) = vm.iommu.unit() {
+            let own = ((model(unit), posts), &*devices, longest);
+            let of = (&memory, &mut tables);
+            *domains = functions.add_unit(own, of, sidecores, place, *domains)?;
+        } else if vm.iommu.is_virtio() {
+            let (own, of) = ((&*devices, longest), (&memory, tables.dma_root()));
+            *domains = functions.add_iommu(own, of, sidecores, place, *domains)?;
         }
         functions.assign(devices, tables.dma_root(), format)?;
         functions.add_served(vm, self.image, &memory, sidecores)?;
@@ -242,7 +240,7 @@ impl Builder<'_> {
         let remote = |(id, cpu): (usize, &&'static PerCpu)| {
             let shared = self.shared.iter().find(|core| core.queue.index == cpu.index);
             let core = shared.map_or(HostCore::Dedicated(cpu), |core| HostCore::shared(core));
-            VcpuRemote::new(core, policy, id == 0, postings.get(id).copied())
+            VcpuRemote::new(core, policy, id == 0, postings.get(id).copied(), posts)
         };
         let board = Board::new(tables, Shadows::new(frames), iommu);
         let (pc, bus) = Pc::new(board, pci, devices::emulated());
@@ -313,6 +311,7 @@ impl Builder<'_> {
                 Policy::Posted => Mode::Posted,
             },
             posting: remote.posting,
+            posts: remote.posts(),
             offer: vm.nesting.as_ref().map(|nesting| nesting.offer),
         };
         let cpu = VendorCpu::new(nested_root, asid, pm_timer, traits, start)
@@ -339,7 +338,7 @@ impl Builder<'_> {
     }
 
     /// Puts kernel, initrd and tables into the guest's memory.
-    fn load(&self, memory: &Memory) -> Result<Contents, String> {
+    fn load(&self, memory: &Memory, posts: bool) -> Result<Contents, String> {
         let regions = memory_map(memory);
         let machine = GuestMachine { regions: &regions, rsdp: acpi::guest::BASE };
         let initrd = self.image.initrd(self.vm);
@@ -350,17 +349,7 @@ impl Builder<'_> {
             vcpus: self.vm.cpus.len() as u32,
             pm_timer: self.machine.pm_timer,
             configuration_space: ECAM_AT,
-            iommu: match self.vm.iommu {
-                GuestIommu::None => None,
-                GuestIommu::Virtio | GuestIommu::VirtioOptimistic => {
-                    Some(acpi::guest::Iommu::Virtio(self.vm.devices.len() as u8))
-                }
-                GuestIommu::VtD | GuestIommu::VtDOptimistic => Some(acpi::guest::Iommu::VtD {
-                    registers: vtd::BASE,
-                    width: vtd::WIDTH,
-                    ioapic: vtd::IOAPIC,
-                }),
-            },
+            iommu: described(self.vm, posts),
         })
         .map_err(|e| format!("its ACPI tables can't be made: {e}"))?;
         let contents = Contents { load, initrd, tables };
@@ -370,6 +359,40 @@ impl Builder<'_> {
             false => Err("its kernel doesn't fit its memory".into()),
         }
     }
+}
+
+/// Does a VM's own unit post interrupts to guests of the VM's? Its own exit, and come by vectors that
+/// its guests' IDTs can't have.
+fn posts(vm: &plan::Vm, policy: Policy) -> bool {
+    vm.nested && vm.iommu.unit() == Some(IommuUnit::AmdVi) && policy == Policy::Trap
+}
+
+/// A unit as who makes it knows it.
+fn model(unit: IommuUnit) -> Model {
+    match unit {
+        IommuUnit::VtD => Model::VtD,
+        IommuUnit::AmdVi => Model::AmdVi,
+    }
+}
+
+/// A VM's own IOMMU as its ACPI tables are to describe it.
+fn described(vm: &plan::Vm, posts: bool) -> Option<acpi::guest::Iommu> {
+    use acpi::guest::{AmdVi, Iommu};
+    let Some(unit) = vm.iommu.unit() else {
+        return vm.iommu.is_virtio().then_some(Iommu::Virtio(vm.devices.len() as u8));
+    };
+    let (registers, model) = (unit::BASE, model(unit));
+    let ioapic = model.ioapic();
+    Some(match model {
+        Model::VtD => Iommu::VtD { registers, width: model.width(), ioapic },
+        Model::AmdVi => Iommu::AmdVi(AmdVi {
+            function: IOMMU_FUNCTION.into(),
+            capability: IOMMU_CAPABILITY.into(),
+            registers,
+            features: amdvi::extended_features(posts),
+            ioapic,
+        }),
+    })
 }
 
 /// The ledger page of a vCPU, shown to the guest.

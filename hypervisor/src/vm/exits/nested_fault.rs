@@ -156,6 +156,10 @@ impl<C: VirtualCpu> Vcpu<C> {
                     .for_each(|(part, element)| *part = self.load_element(element)),
             }
         }
+        if self.tells_guest() {
+            // The guest does it.
+            return Ok(reason);
+        }
         if let Err(why) = emulate_mmio(instruction, &mut self.cpu, &mut GuestVectors, &mut access) {
             // It has touched nothing. A guest's own can't be what exited; an inner guest's may be,
             // where its operand would have had another exit: LMSW.

@@ -106,6 +106,7 @@ impl<C: VirtualCpu> Vcpu<C> {
                     }
                 },
                 Inner::Nmi => Reason::Kick,
+                Inner::Arrived(vector) => vcpu.receive(vector),
                 Inner::Interrupt => {
                     vcpu.cpu.take_interrupts();
                     vcpu.receive_noted()

@@ -5,11 +5,26 @@
 //! the VM where the guest's own wouldn't at ring 3; each byte that is accessed for it is one that
 //! its own tables and the guest's let it access.
 
-use crate::cpu::vendor::{Exit, Inner, VirtualCpu};
+use crate::cpu::vendor::{ApicAnswer, Exit, Inner, VirtualCpu};
 use crate::vm::Vcpu;
 use crate::vm::exits::physical::{Addresses, Physical};
 use crate::vm::stop::{Fault, Stop};
 use ledger::Reason;
+
+/// Where an inner guest's local APIC has its registers in memory, as they are served.
+const APIC_PAGE: u64 = 0xFEE0_0000;
+/// A register that is always there.
+const ID: u8 = 2;
+
+/// The register that an address is of, and the byte in its sixteen.
+fn place(address: u64) -> Option<(u8, u64)> {
+    let offset = address.wrapping_sub(APIC_PAGE);
+    (offset < 4096).then_some(((offset >> 4) as u8, offset & 0xF))
+}
+
+fn ones(size: u8) -> u64 {
+    u64::MAX >> (64 - 8 * u32::from(size.clamp(1, 8)))
+}
 
 impl<C: VirtualCpu> Vcpu<C> {
     /// The physical memory of what runs.
@@ -32,6 +47,12 @@ impl<C: VirtualCpu> Vcpu<C> {
         if self.serves {
             self.cpu.inner_again();
         }
+    }
+
+    /// Is the guest told of an access of the inner guest's to its local APIC?
+    #[inline]
+    pub(super) fn tells_guest(&self) -> bool {
+        self.serves && self.cpu.inner_is_told()
     }
 
     /// After [`Inner::Own`] and [`Inner::Elsewhere`]: does it. True: the guest goes on.
@@ -59,6 +80,26 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
     }
 
+    /// The inner guest's load of its local APIC's registers, if it has them in memory.
+    pub(in crate::vm) fn load_inner_apic(&mut self, address: u64, size: u8) -> Option<u64> {
+        let (register, within) = place(address)?;
+        match self.cpu.inner_apic(register, None, true)? {
+            ApicAnswer::Value(value) if within < 4 => Some(value >> (8 * within) & ones(size)),
+            // The instruction isn't carried out, if it isn't done.
+            _ => Some(0),
+        }
+    }
+
+    /// The same of a store. Those count that are of a whole register.
+    pub(in crate::vm) fn store_inner_apic(&mut self, address: u64, size: u8, value: u64) -> bool {
+        let Some((register, within)) = place(address) else { return false };
+        if size != 4 || within != 0 {
+            // There is one: nothing else is there.
+            return self.cpu.inner_apic(ID, None, true).is_some();
+        }
+        self.cpu.inner_apic(register, Some(value & ones(4)), true).is_some()
+    }
+
     fn serve_exit(&mut self, exit: Exit) -> Result<Reason, (Reason, Stop)> {
         self.serves = true;
         let done = self.serve(exit);
@@ -81,6 +122,11 @@ impl<C: VirtualCpu> Vcpu<C> {
                 return Ok(Reason::Xsetbv);
             }
             Exit::FlushCaches => self.flush_caches(),
+            Exit::Emulator(quirk) => {
+                if self.work_around(quirk).is_err() {
+                    self.execute_again();
+                }
+            }
             Exit::ControlLoad => match self.load_control() {
                 Err(Fault::Unreadable { .. } | Fault::Instruction { .. }) => self.execute_again(),
                 done => done.map_err(|fault| (Reason::Other, Stop::Fault(fault)))?,

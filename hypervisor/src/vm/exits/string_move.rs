@@ -30,23 +30,32 @@ impl<C: VirtualCpu> Vcpu<C> {
             if !more {
                 break;
             }
-            if let Err(exception) = self.move_element(instruction, next)? {
-                self.raise_instead(exception);
-                return Ok(());
+            match self.move_element(instruction, next)? {
+                Ok(true) => {}
+                // The guest does it.
+                Ok(false) => return Ok(()),
+                Err(exception) => {
+                    self.raise_instead(exception);
+                    return Ok(());
+                }
             }
             more = instruction.pass_element(&mut self.cpu);
+            if self.tells_guest() {
+                break;
+            }
         }
         self.cpu.advance(if more { address } else { next });
         Ok(())
     }
 
+    /// False: it isn't done, and the guest is told.
     fn move_element(
         &mut self,
         instruction: &Instruction,
         next: u64,
-    ) -> Result<Result<(), Exception>, Stop> {
+    ) -> Result<Result<bool, Exception>, Stop> {
         let (size, mode) = (instruction.size, self.cpu.code_mode());
-        let Some(memory) = instruction.memory else { return Ok(Ok(())) };
+        let Some(memory) = instruction.memory else { return Ok(Ok(true)) };
         let place = |vcpu: &Self, operand: decode::MemoryOperand, write| {
             vcpu.element(operand.linear_address(&vcpu.cpu, next, mode), size, write, mode)
         };
@@ -67,10 +76,13 @@ impl<C: VirtualCpu> Vcpu<C> {
             Some(from) => self.load_element(&from),
             None => RAX.read(&self.cpu, size),
         };
+        if self.tells_guest() {
+            return Ok(Ok(false));
+        }
         match to {
             Some(to) => self.store_element(&to, value)?,
             None => RAX.write(&mut self.cpu, size, value),
         }
-        Ok(Ok(()))
+        Ok(Ok(true))
     }
 }

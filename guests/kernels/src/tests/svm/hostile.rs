@@ -5,7 +5,7 @@
 //! On the bare machine QEMU would have to withstand it, which isn't asked.
 
 use super::block::{self, Block, Frame, Guest, MASKING, exit};
-use super::{begin, disturbed, end, inside};
+use super::{avic, begin, disturbed, end, inside};
 use crate::random::Random;
 use crate::{boot::Boot, console::check, console::println, cpu, idt, x2apic};
 use core::sync::atomic::Ordering::SeqCst;
@@ -26,16 +26,16 @@ const TICKS: u32 = 500_000;
 const TOLD: u64 = 500;
 
 /// Where the guest has its memory.
-const AREA: u64 = 0xFFE0_0000;
+pub(super) const AREA: u64 = 0xFFE0_0000;
 const PAGES: usize = 16;
 /// INTR and SHUTDOWN: without them the guest could keep the core, or end the VM.
 const EVENTS: u64 = 1 << 32 | 1 << 63;
 
-static ROOT: Frame = Frame::new();
+pub(super) static ROOT: Frame = Frame::new();
 static THIRD: Frame = Frame::new();
 static SECOND: Frame = Frame::new();
-static FIRST: Frame = Frame::new();
-static BACKING: [Frame; PAGES] = [const { Frame::new() }; PAGES];
+pub(super) static FIRST: Frame = Frame::new();
+pub(super) static BACKING: [Frame; PAGES] = [const { Frame::new() }; PAGES];
 
 /// What has an exit of the host's alone, among what is random: RDMSR, WRMSR, XSETBV, for registers
 /// that this kernel lets the guest have; MOV to CR0 and LMSW; INS, OUTS, MOVS and STOS; loads and
@@ -50,7 +50,7 @@ const SERVED: [[u8; 8]; 6] = [
 ];
 
 /// Addresses that are nobody's memory, or not this guest's.
-const ELSEWHERE: [u64; 6] =
+pub(super) const ELSEWHERE: [u64; 6] =
     [0x9000_0000, 0xFEB0_0000, 0xFEC0_0000, 0xFEE0_0000, 0xFF_FFFF_F000, 0xF_FFFF_FFFF_F000];
 
 /// An entry: mostly of a frame, with any bits.
@@ -68,7 +68,7 @@ fn entry(random: &mut Random) -> u64 {
 }
 
 /// Tables that lead to frames of this test, or to nothing.
-fn tables(random: &mut Random, served: bool) {
+pub(super) fn tables(random: &mut Random, served: bool) {
     for frame in &BACKING {
         frame.0.iter().for_each(|word| {
             let n = random.number();
@@ -86,7 +86,7 @@ fn tables(random: &mut Random, served: bool) {
 }
 
 /// A block that is right but for some words, and what this test can't do without.
-fn spoil(random: &mut Random, block: &Block) {
+pub(super) fn spoil(random: &mut Random, block: &Block) {
     for _ in 0..random.number() % WRONG {
         let n = random.number();
         // The control area as often as the state.
@@ -114,6 +114,7 @@ pub fn hostile(test: &str, _: &Boot) {
     rounds(test, &mut random, false);
     rounds(test, &mut random, true);
     disturbed::disturbed(test, &mut random);
+    avic::hostile(test, &mut random);
     let mut guest = Guest::new(inside::cpuids());
     guest.run();
     check!(test, guest.code() == exit::CPUID, "a sound guest runs still: {:#x}", guest.code());

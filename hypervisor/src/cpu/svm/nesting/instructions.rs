@@ -4,6 +4,7 @@
 //! ring 0 and for what isn't the address of a page of L1's memory.
 
 use super::Nesting;
+use super::inner_apic::beside;
 use super::memory::{InPage, Words, composed};
 use crate::cpu::svm::SvmCpu;
 use decode::{Mode, Registers as _};
@@ -20,7 +21,7 @@ const CR0_PE: u64 = 1;
 const RFLAGS_IF: u64 = 1 << 9;
 const RFLAGS_VM: u64 = 1 << 17;
 /// MOV to CR8.
-const CR8: u16 = 1 << 8;
+pub(super) const CR8: u16 = 1 << 8;
 const EFER_LMA: u64 = 1 << 10;
 const EFER_NXE: u64 = 1 << 11;
 
@@ -50,7 +51,8 @@ impl Nesting {
         memory: &dyn GuestPages,
         (gpa, page): (u64, u64),
     ) -> Result<(), Illegal> {
-        let entry = self.nest.enter(self.inner, v01, &self.offer, (gpa, &InPage(page)))?;
+        let mut entry = self.nest.enter(self.inner, v01, &self.offer, (gpa, &InPage(page)))?;
+        entry.flush |= self.begin_apic(v01, memory)?;
         self.inner.nested_cr3 = match entry.nested_cr3 {
             None => v01.nested_cr3,
             // Nothing is known of tables of other formats.
@@ -58,11 +60,16 @@ impl Nesting {
             Some(cr3) => {
                 let rules = self.rules(v01);
                 if entry.flush {
+                    let bar = self.apic.as_ref().and_then(|apic| apic.bar());
                     self.shadow.keep_only(&mut self.frames, cr3);
                     self.shadow.flush(&mut self.frames, cr3, &mut |address| {
                         let read = Access::default();
                         let walked = walk(&mut Words(memory), cr3, address, read, rules).ok()?;
-                        composed(memory, &self.registers, &walked)
+                        if bar == Some(address & !0xFFF) {
+                            return None;
+                        }
+                        let page = composed(memory, &self.registers, &walked)?;
+                        Some(beside(bar, address, page))
                     });
                 }
                 let root = self.shadow.root(&mut self.frames, cr3);
@@ -93,10 +100,15 @@ impl Nesting {
     /// for it again. As a CPU may that looks ahead: the dirty bit stays, and so does what faults.
     #[inline(never)]
     fn put_in(&mut self, v01: &Vmcb, memory: &dyn GuestPages, cr3: u64, address: u64) {
+        let has_apic = self.apic.is_some();
+        if has_apic && self.is_inner_apic(address) {
+            return;
+        }
         let rules = self.rules(v01);
         let walked = walk(&mut Words(memory), cr3, address, Access::default(), rules);
         let Ok(walked) = walked else { return };
         let Some(page) = composed(memory, &self.registers, &walked) else { return };
+        let page = if has_apic { self.beside_inner_apic(address, page) } else { page };
         // Without a frame for it the tables are empty, and L2 exits, as for any other page.
         if self.shadow.fill(&mut self.frames, cr3, address, page) != Ok(false) {
             self.inner.tlb_control = 1;

@@ -13,7 +13,7 @@ use nested::{Owner, Told, host_state};
 use paging::{Access as Rights, Mapping};
 use svm::Vmcb;
 use svm::vmcb::{exit, misc1};
-use vendor::{Exit, GuestPages, Inner, Notice};
+use vendor::{Exit, GuestPages, Inner, Notice, Quirk};
 
 const UNDEFINED: u8 = 6;
 const DOUBLE_FAULT: u8 = 8;
@@ -83,6 +83,9 @@ impl Nesting {
                 }
             },
         };
+        if let Some(at) = self.apic_served_at(gpa) {
+            return Ok(self.used(v01, at, event));
+        }
         let Some(page) = composed(memory, &self.registers, &walked) else {
             return Ok(Inner::Elsewhere(walked.gpa));
         };
@@ -93,6 +96,10 @@ impl Nesting {
             // The host doesn't let L1 itself do that to these registers without an exit.
             return Ok(self.used(v01, walked.gpa, event));
         }
+        let page = match self.apic.is_some() {
+            true => self.beside_inner_apic(gpa, page),
+            false => page,
+        };
         match self.shadow.fill(&mut self.frames, cr3, gpa, page) {
             Ok(false) => {}
             Ok(true) => self.inner.tlb_control = 1,
@@ -132,6 +139,14 @@ impl Nesting {
                     .is_some_and(|access| self.open_ports(v01, memory, &access)) =>
             {
                 return Ok(Inner::Filled);
+            }
+            exit::MSR if self.is_inner_register(msr) => {
+                let is_write = self.inner.exit_info1 & 1 != 0;
+                let exit = if is_write { Exit::MsrWrite } else { Exit::MsrRead };
+                return Ok(self.serve(v01, exit));
+            }
+            exit::CR8_WRITE if self.apic.is_some() => {
+                return Ok(self.serve(v01, Exit::Emulator(Quirk::TaskPriority)));
             }
             exit::MSR if self.open_msr(v01, memory, msr, self.inner.exit_info1 & 1 != 0) => {
                 return Ok(Inner::Filled);
@@ -190,7 +205,11 @@ impl SvmCpu {
             nesting.inner.intercept_dr_write = debug;
         }
         let event = svm::inner_event(nesting.inner, &nesting.features, &in_service);
+        let took = nesting.apic.is_some() && nesting.note_inner_apic();
         nesting.nest.left(nesting.inner, v01);
+        if took && let Some(inner) = nesting.taken(event) {
+            return inner;
+        }
         let refused = nesting.inner.exit_code as u32 == exit::INVALID;
         if refused && nesting.features.emulated && svm::emulator::mend(nesting.inner) {
             return Inner::Done;
@@ -211,6 +230,9 @@ impl SvmCpu {
             Ok(Inner::Done) => self.raised(event),
             Ok(inner) => inner,
             Err(code) => {
+                if took {
+                    nesting.adopt_in_service();
+                }
                 nesting.tell(v01, code, event);
                 self.told(code);
                 Inner::Told
@@ -258,6 +280,7 @@ impl SvmCpu {
         if !control.has(code) {
             return false;
         }
+        nesting.withdraw_from_inner();
         // What was to be injected and wasn't yet is told as interrupted, for L1 to do it again.
         let event = svm::pending(nesting.inner);
         nesting.inner.event_inj = 0;
@@ -288,6 +311,7 @@ impl SvmCpu {
     #[inline(never)]
     pub(super) fn tell_late(&mut self, code: u32, event: Option<Event>) {
         if let Some(nesting) = self.nesting.as_deref_mut() {
+            nesting.adopt_in_service();
             nesting.tell(self.vcpu.vmcb, code, event);
         }
         self.told(code);

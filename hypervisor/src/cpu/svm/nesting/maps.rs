@@ -66,6 +66,7 @@ impl Nesting {
             0..512 => word(first, at),
             _ => word(memory.page(base.wrapping_add(4096)), at),
         });
+        self.close_registers();
     }
 
     fn merge_ports(&mut self, memory: &dyn GuestPages) {

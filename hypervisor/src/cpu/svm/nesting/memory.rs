@@ -5,7 +5,8 @@
 
 use crate::memory;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use nested::avic::ApicPage;
 use nested::tables::{L1Memory, Page, Registers, Walked, compose};
 use nested::{Block, PermissionMaps};
 use paging::{Access, Mapping};
@@ -34,6 +35,40 @@ impl Block for InPage {
         // SAFETY: as in `read`; no Rust reference to guest memory exists.
         unsafe { ((self.0 + (at as u64 & 0xFF8)) as *mut u64).write_volatile(value) }
     }
+}
+
+/// The backing page of L2's local APIC, by its address in the machine.
+pub struct ApicMemory(pub u64);
+
+impl ApicMemory {
+    fn word(&self, at: u16) -> &AtomicU32 {
+        // SAFETY: whoever makes one has the address from `GuestPages`; an aligned word of the page,
+        // which nobody has another reference to.
+        unsafe { AtomicU32::from_ptr((self.0 + u64::from(at & 0xFF0)) as *mut u32) }
+    }
+}
+
+impl ApicPage for ApicMemory {
+    fn read(&self, at: u16) -> u32 {
+        self.word(at).load(Ordering::Acquire)
+    }
+
+    fn write(&self, at: u16, value: u32) {
+        self.word(at).store(value, Ordering::Release);
+    }
+
+    fn set(&self, at: u16, bits: u32) {
+        self.word(at).fetch_or(bits, Ordering::AcqRel);
+    }
+
+    fn clear(&self, at: u16, bits: u32) {
+        self.word(at).fetch_and(!bits, Ordering::AcqRel);
+    }
+}
+
+/// Puts a vector into the backing page at this address of the machine's, which is a guest's memory.
+pub fn post(page: u64, vector: u8) {
+    nested::avic::post(&ApicMemory(page), vector);
 }
 
 /// L1's tables and maps.

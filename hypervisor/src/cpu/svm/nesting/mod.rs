@@ -12,24 +12,33 @@
 //!
 //! | file | is |
 //! |---|---|
+//! | `apic` | L2's local APIC, where L1 has it accelerated |
 //! | `guarding` | an interrupt of L1's that the CPU delivers when the flag that it keeps is set |
 //! | `holding` | L1's global interrupt flag, and what holds interrupts back |
+//! | `inner_apic` | what is kept of L2's local APIC |
 //! | `instructions` | VMRUN, VMLOAD, VMSAVE, STGI, CLGI, INVLPGA |
 //! | `leaving` | the exits of L2 |
 //! | `maps` | the permission maps by which L2 runs |
 //! | `memory` | L1's memory, the frames of the composed tables |
 //! | `serving` | what L2 does as L1's own |
+//! | `taking` | interrupts that L2 takes itself |
 
+mod apic;
 mod guarding;
 mod holding;
+mod inner_apic;
 mod instructions;
 mod leaving;
 mod maps;
 mod memory;
 mod serving;
+mod taking;
+
+pub use memory::post as post_to_inner;
 
 use crate::memory as machine;
 use alloc::vec::Vec;
+use inner_apic::{InnerApic, Taking};
 use memory::Frames;
 use nested::tables::{Registers, Shadow};
 use nested::{Host, Keep, MSR_WORDS, Nest, Offer, OpenWords, PORT_WORDS, UsedMaps};
@@ -94,6 +103,11 @@ pub struct Nesting {
     served: Option<u64>,
     /// What L1's tables lack for that: EXITINFO1 and EXITINFO2 of L1's fault.
     lacks: Option<(u64, u64)>,
+    /// L2's local APIC, if L1 has that accelerated.
+    apic: Option<InnerApic>,
+    /// Devices post interrupts to it, and how it takes them.
+    posts: bool,
+    taking: Taking,
 }
 
 impl Nesting {
@@ -144,6 +158,9 @@ impl Nesting {
             debug: None,
             served: None,
             lacks: None,
+            apic: None,
+            posts: false,
+            taking: Taking::default(),
         })
     }
 
@@ -156,6 +173,11 @@ impl Nesting {
             frames: self.frames.range,
             nested_root: self.own_root,
         }
+    }
+
+    /// Devices post interrupts to its guests. Boot only.
+    pub fn set_posts(&mut self) {
+        self.posts = true;
     }
 
     /// EFER as L1 sees it has this of SVM.
@@ -223,13 +245,24 @@ impl Nesting {
         }
     }
 
+    /// The core's local APIC has nothing of L2's any more; nor has L2's page, which may be memory of
+    /// another life's by now.
+    pub fn release(&mut self) {
+        self.end_taking();
+        self.apic = None;
+        self.adopt_in_service();
+    }
+
     /// As after reset, with whatever ran in it forgotten. The task priority is the caller's to set.
     #[cold]
     #[inline(never)]
     pub fn reset(&mut self) {
+        self.release();
+        self.taking = Taking::default();
         self.nest.forget();
+        self.withdraw_from_inner();
         (self.block, self.held, self.on) = (None, None, false);
-        (self.served, self.lacks) = (None, None);
+        (self.served, self.lacks, self.apic) = (None, None, None);
         self.keep = Keep::default();
         self.registers.forget();
         self.forget_tables();

@@ -66,6 +66,9 @@ impl Nesting {
 
     /// What L1 is told after all: its exit code.
     fn told_instead(&mut self, cr2: u64) -> Option<u32> {
+        if let Some(code) = self.told_of_apic() {
+            return Some(code);
+        }
         if let Some((info, address)) = self.lacks.take() {
             (self.inner.exit_info1, self.inner.exit_info2) = (info, address);
             self.missed = Some((self.nest.control().nested_cr3() & !0xFFF, address));
@@ -93,11 +96,13 @@ impl SvmCpu {
         let Some(cr2) = nesting.served.take() else { return };
         exchange(nesting.inner, v01);
         nesting.nest.follow(nesting.inner, v01);
+        nesting.follow_inner_apic(v01);
         nesting.merge_maps(v01, memory);
         if v01.tlb_control != 0 {
             // It was L2 that wrote CR0 or EFER.
             nesting.flush();
         }
+        nesting.keep_inner_priority();
         if let Some(code) = nesting.told_instead(cr2) {
             self.tell_late(code, None);
         }
@@ -113,6 +118,9 @@ impl SvmCpu {
         let nesting = self.nesting.as_deref()?;
         if !nesting.nest.control().nested_paging() {
             return Some(address);
+        }
+        if let Some(at) = nesting.apic_served_at(address) {
+            return Some(at);
         }
         nesting.walk_served(memory, address, write).ok().map(|walked| walked.gpa)
     }

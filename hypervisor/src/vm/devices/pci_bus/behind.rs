@@ -1,4 +1,4 @@
-//! What the bus does by its VT-d unit: stores to its registers, and interrupts that are routed
+//! What the bus does by its unit: stores to its registers, and interrupts that are routed
 //! anew.
 //!
 //! Guarantees: what one exit does is bounded, routes too; what is left is done at the next exit of a
@@ -6,12 +6,13 @@
 //! is answered when all of them are routed anew.
 
 use super::PciBus;
-use super::unit::{REGISTERS, RemappingUnit};
+use super::unit::RemappingUnit;
 use crate::iommu::guest::Answered;
 use crate::sidecore::port::add;
 use crate::vm::board::Board;
 use crate::vm::exit_context::ExitContext;
 use crate::vm::stop::Fault;
+use viommu::unit::BASE;
 
 /// What one exit does at most, as a schedule charges it: a million words of tables, which are walked
 /// through by exits when translation begins alone, or 64 sources that are routed anew.
@@ -26,9 +27,9 @@ impl PciBus {
         cx: &mut ExitContext,
         (address, size, value): (u64, u8, u64),
     ) -> Option<Result<(), Fault>> {
-        let unit = self.unit.as_ref().filter(|_| REGISTERS.contains(&address))?;
+        let unit = self.unit.as_ref().filter(|unit| unit.registers().contains(&address))?;
         unit.port.kick(0);
-        unit.iommu.registers()?.write(address - REGISTERS.start, size, value);
+        unit.iommu.registers()?.write(address - BASE, size, value);
         Some(self.follow_unit(board, cx))
     }
 

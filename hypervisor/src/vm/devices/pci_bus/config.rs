@@ -2,7 +2,6 @@
 
 use super::PciBus;
 use super::interface::PciFunction;
-use super::unit::REGISTERS;
 use crate::vm::board::Board;
 use crate::vm::devices::bus::{Claim, Device};
 use crate::vm::exit_context::ExitContext;
@@ -20,7 +19,8 @@ impl Device for PciBus {
         let windows = windows.map(|window| Claim::Memory(window, Reason::MsixTable));
         let ports = PORTS.map(|ports| Claim::Ports(ports, Reason::PciConfig));
         // What is used most is found first.
-        let unit = self.unit.iter().map(|_| Claim::Memory(REGISTERS, Reason::GuestIommu));
+        let unit = self.unit.iter();
+        let unit = unit.map(|unit| Claim::Memory(unit.registers(), Reason::GuestIommu));
         ports
             .into_iter()
             .chain(unit)
@@ -56,7 +56,7 @@ impl Device for PciBus {
     }
 
     fn load(&mut self, _: &mut Board, cx: &mut ExitContext, address: u64, size: u8) -> Option<u64> {
-        if let Some(unit) = self.unit.as_ref().filter(|_| REGISTERS.contains(&address)) {
+        if let Some(unit) = self.unit.as_ref().filter(|unit| unit.registers().contains(&address)) {
             return Some(unit.load(address, size));
         }
         if ECAM.contains(&address) {

@@ -4,7 +4,7 @@
 //!
 //! Guarantees: a BAR is mapped where `virtual_pc::pci` lets it be, and nowhere else; an entry of
 //! the guest's becomes an interrupt to the guest's own core with the vector that `delivery` allots,
-//! from this function only. All of it may be behind a VT-d unit (`unit`). What a function is to do
+//! from this function only. All of it may be behind an IOMMU with registers (`unit`). What a function is to do
 //! for that is `interface`.
 
 mod bars;
@@ -54,9 +54,10 @@ impl PciBus {
         PciBus { first: config.clone(), config, functions, pci, unit }
     }
 
-    /// Where the machine has the registers of the unit, and what the guest may do there.
-    pub fn unit_page(&self) -> Option<(u64, Access)> {
-        self.unit.as_ref().map(RemappingUnit::page)
+    /// Where the machine has the registers of the unit and their bytes, and what the guest may do
+    /// there.
+    pub fn unit_pages(&self) -> Option<(u64, u64, Access)> {
+        self.unit.as_ref().map(RemappingUnit::pages)
     }
 
     /// The configuration space of the machine.

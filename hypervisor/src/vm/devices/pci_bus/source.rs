@@ -9,7 +9,7 @@ use crate::vm::interrupts::iommu_units::Units;
 use crate::vm::stop::Incident;
 use ::iommu::Bdf;
 use alloc::vec::Vec;
-use routing::{Units as _, rebind, unbind};
+use routing::{Units as _, VcpuRoutes, rebind, unbind};
 
 /// The sources of one function: the entries of its MSI-X table, or its MSI capability alone.
 pub struct Sources {
@@ -32,6 +32,8 @@ struct Route {
     bound: u8,
     /// The vector the guest asked for.
     guest: u8,
+    /// It is posted to a guest of the vCPU's.
+    inner: bool,
 }
 
 impl Sources {
@@ -50,9 +52,10 @@ impl Sources {
         self.all.iter().map(|source| source.entry)
     }
 
-    /// The vCPU that a source's interrupts are for, and the guest's vector.
-    pub fn route(&self, source: usize) -> Option<(usize, u8)> {
-        self.all.get(source)?.route.map(|route| (route.vcpu, route.guest))
+    /// The vCPU that a source's interrupts are for, the guest's vector, and whether they are posted
+    /// to a guest of the vCPU's.
+    pub fn route(&self, source: usize) -> Option<(usize, u8, bool)> {
+        self.all.get(source)?.route.map(|route| (route.vcpu, route.guest, route.inner))
     }
 
     /// The interrupt entry of a source that is routed.
@@ -61,7 +64,7 @@ impl Sources {
     }
 
     /// Where those that are routed go.
-    pub fn routes(&self) -> impl Iterator<Item = (usize, u8)> {
+    pub fn routes(&self) -> impl Iterator<Item = (usize, u8, bool)> {
         (0..self.all.len()).filter_map(|source| self.route(source))
     }
 
@@ -70,17 +73,17 @@ impl Sources {
         &mut self,
         owner: &Guest,
         source: usize,
-        (vcpu, guest): (usize, u8),
+        (vcpu, guest, inner): (usize, u8, bool),
     ) -> Result<(), Incident> {
-        if self.route(source) == Some((vcpu, guest)) {
+        if self.route(source) == Some((vcpu, guest, inner)) {
             return Ok(());
         }
         let Some(source) = self.all.get_mut(source) else { return Ok(()) };
-        let from =
-            source.route.take().map(|route| (&owner.remotes[route.vcpu].routes, route.bound));
+        let from = source.route.take().map(|route| (routes(owner, &route), route.bound));
         let at = (self.requester, source.entry);
-        let bound = rebind(&Units, at, from, (&owner.remotes[vcpu].routes, guest));
-        source.route = bound.map(|bound| Route { vcpu, bound, guest });
+        let to = owner.remotes[vcpu].routes_to(inner);
+        let bound = rebind(&Units, at, from, (to, guest));
+        source.route = bound.map(|bound| Route { vcpu, bound, guest, inner });
         // An exception's vector is the guest's own mistake, and goes nowhere.
         match source.route {
             None if guest >= 32 => Err(Incident::Route(self.requester)),
@@ -92,7 +95,7 @@ impl Sources {
     pub fn unbind(&mut self, owner: &Guest) {
         for source in &mut self.all {
             if let Some(route) = source.route.take() {
-                let bound = (&owner.remotes[route.vcpu].routes, route.bound);
+                let bound = (routes(owner, &route), route.bound);
                 unbind(&Units, (self.requester, source.entry), bound);
             }
         }
@@ -106,4 +109,9 @@ impl Sources {
         }
         self.unbind(owner);
     }
+}
+
+/// By which a source is bound.
+fn routes<'a>(owner: &'a Guest, route: &Route) -> &'a VcpuRoutes {
+    owner.remotes[route.vcpu].routes_to(route.inner)
 }

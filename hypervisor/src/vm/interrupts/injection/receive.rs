@@ -7,10 +7,10 @@
 use crate::cpu::rdtsc;
 use crate::cpu::vendor::VirtualCpu;
 use crate::interrupts;
-use crate::sched::host_core::Slot;
+use crate::sched::host_core::{INNER, Slot};
 use crate::sched::shared_core::Received;
 use crate::vm::Vcpu;
-use delivery::VectorSet;
+use delivery::{Arrived, VectorSet};
 use ledger::Reason;
 use proto::Policy;
 
@@ -40,7 +40,31 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
     }
 
+    /// On a core of which the vectors are those of the vCPU's guests. None: it is the host's.
+    #[cold]
+    fn receive_beneath(&mut self, vector: u8) -> Option<Reason> {
+        match self.remote.routes.arrived(vector)? {
+            Arrived::Of { slot: INNER, vectors } => {
+                let id = self.id;
+                for v in vectors.iter() {
+                    self.with_pc(|pc, cx| pc.pci_mut().post(cx, id, v));
+                }
+                Some(Reason::DeviceInterrupt)
+            }
+            Arrived::Of { vectors, .. } => {
+                vectors.iter().for_each(|v| self.request(v));
+                vectors.highest().map(|v| self.reason_of(v))
+            }
+            Arrived::Host | Arrived::Nobody => None,
+        }
+    }
+
     fn receive_dedicated(&mut self, vector: u8) -> Reason {
+        if self.remote.posts()
+            && let Some(reason) = self.receive_beneath(vector)
+        {
+            return reason;
+        }
         // By the host's vector it may have come before the guest chose one that can be its own.
         let late = vector == interrupts::TIMER && self.vm.guest.policy != Policy::Direct;
         if vector == self.host_timer_vector() || late {

@@ -22,6 +22,8 @@ pub struct VcpuRemote {
     pub core: HostCore,
     pub mailbox: Mailbox,
     pub routes: VcpuRoutes,
+    /// To its guests, if interrupts are posted to them.
+    inner: Option<VcpuRoutes>,
     /// By what interrupts are posted to it, if the CPU delivers them.
     pub posting: Option<Posting>,
     /// A local interrupt source of its core that is wrong, until core 0 has taken it: the register
@@ -38,12 +40,28 @@ impl VcpuRemote {
         policy: Policy,
         boot_processor: bool,
         posting: Option<Posting>,
+        posts: bool,
     ) -> Self {
         let addressing = AtomicU32::new(LocalApic::new(0).addressing().bits());
-        let (apic_id, routes) = (core.apic_id(), core.routes(policy));
+        let apic_id = core.apic_id();
+        let (routes, inner) = match posts {
+            true => core.routes_with_inner(policy),
+            false => (core.routes(policy), None),
+        };
         let mailbox = Mailbox::new(boot_processor);
         let wrong_source = AtomicU64::new(0);
-        VcpuRemote { apic_id, core, mailbox, routes, posting, wrong_source, addressing }
+        VcpuRemote { apic_id, core, mailbox, routes, inner, posting, wrong_source, addressing }
+    }
+
+    /// The routes that lead to it, or to its guests.
+    pub fn routes_to(&self, inner: bool) -> &VcpuRoutes {
+        self.inner.as_ref().filter(|_| inner).unwrap_or(&self.routes)
+    }
+
+    /// Are interrupts posted to its guests?
+    #[inline]
+    pub fn posts(&self) -> bool {
+        self.inner.is_some()
     }
 
     /// How others address its local APIC.

@@ -1,46 +1,52 @@
-//! The guest's tables: which domain a device is in, and a walk through what a domain maps, after
-//! which the real unit's tables map the same (VT-d 5.0, 9.1 to 9.8).
+//! A walk through what a domain maps by the guest's tables, after which the real unit's tables map
+//! the same. Whose tables they are says a [`Format`].
 //!
 //! Guarantees: each word is read once, and what it leads to is the guest's memory or isn't mapped.
 //! A walk goes on where it was, and reads no more words in all than it was given; what is mapped as
 //! it should be isn't touched.
 
-use crate::{Domain, Done, LARGE_PAGE, PAGE, Status, Tables, Viommu};
+use crate::{Done, LARGE_PAGE, Status, Tables, Viommu};
 use paging::Access;
 use window::Window;
 
 const ADDRESS: u64 = 0x000F_FFFF_FFFF_F000;
-const LARGE: u64 = 1 << 7;
-/// Types of translation of a context entry: by tables, or passing through.
-const BY_TABLES: u64 = 0;
-const PASSES: u64 = 2;
-/// A domain that passes through, by its number.
-const BYPASS: u64 = 1 << 63;
+
+/// Where a domain's tables are: of the highest level, with what may be done by them at all, as
+/// [`Entry`] has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Root {
+    pub table: u64,
+    pub level: u32,
+    pub rights: u64,
+}
+
+/// What an entry of a table says. Rights: may be read (bit 0), may be written (bit 1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// Nothing is there.
+    Nothing,
+    /// There is a table: of a lower level, where, with which rights.
+    Table(u32, u64, u64),
+    /// There is memory: so many bytes, a power of two that is no less than the entry translates,
+    /// where, with which rights.
+    Leaf(u64, u64, u64),
+}
+
+/// A format of tables. Entries have eight bytes, a table 512 of them; one of level 1 translates
+/// pages.
+pub trait Format {
+    /// The root of the domain of this number, if addresses up to `last` are translated.
+    fn root(domain: u64, last: u64) -> Root;
+    /// What this word says in a table of this level.
+    fn entry(word: u64, level: u32) -> Entry;
+}
 
 /// A word of the guest's memory.
-fn word(window: &Window, at: u64) -> Option<u64> {
+pub fn word(window: &Window, at: u64) -> Option<u64> {
     window.span(at, 8)?.load_u64(0).ok()
 }
 
-/// The domain that the device of this id is in by the tables at `root`; `None`: in none.
-pub fn context(window: &Window, root: u64, id: u32, levels: u32) -> Option<Domain> {
-    let (bus, function) = (u64::from(id >> 8), u64::from(id & 0xFF));
-    let table = word(window, (root & ADDRESS).checked_add(16 * bus)?)?;
-    let at = (table & ADDRESS).checked_add(16 * function).filter(|_| table & 1 != 0)?;
-    let [low, high] = window.span(at, 16)?.load_u64_pair(0).ok()?;
-    let (width, id) = (high & 7, high >> 8 & 0xFFFF);
-    let tables = (low & ADDRESS) << 4;
-    match low >> 2 & 3 {
-        _ if low & 1 == 0 => None,
-        BY_TABLES if width == u64::from(levels - 2) => {
-            Some(Domain { number: tables | id, bypass: false, blocked: true })
-        }
-        PASSES => Some(Domain { number: BYPASS | id, bypass: true, blocked: false }),
-        _ => None,
-    }
-}
-
-/// The guest's own number of a domain.
+/// The guest's own number of a domain, in either format.
 pub fn id(domain: u64) -> u16 {
     domain as u16
 }
@@ -89,29 +95,26 @@ impl Walk {
 
     /// Goes on for about so many words, or changes of the tables, since the unit is waited for at
     /// each; `words` counts those that are read. True: it is through.
-    pub fn advance(
+    pub fn advance<F: Format>(
         &mut self,
         (device, tables): (&mut Viommu, &mut dyn Tables),
         window: &Window,
         (most, words): (u64, &mut u64),
     ) -> Result<bool, Status> {
         let domain = device.of(self.place).ok_or(Status::NoEntry)?;
-        let root = domain.number >> 4 & ADDRESS;
-        let levels = (device.shape.last + 1).trailing_zeros() / 9 - 1;
+        let root = F::root(domain.number, device.shape.last);
         let stop = words.saturating_add(most);
         let mut leaves: Leaves = None;
         let mut run: Option<(u64, u64, Is)> = None;
         let mut changes = 0;
         while self.at <= self.last && *words < stop && changes < MOST_CHANGES {
             let before = *words;
-            let (size, leads) = look(window, (root, levels), self.at, (&mut leaves, words));
+            let (end, leads) = look::<F>(window, root, self.at, (&mut leaves, words));
             self.left = self.left.checked_sub(*words - before).ok_or(Status::NoMemory)?;
             // What the guest maps in part of it alone has a larger page.
-            let first = self.at & !(size - 1);
-            let end = first + size;
-            let (at, bytes) = match leads {
-                Some(_) => (first, size),
-                None => (self.at, end.min(self.last + 1) - self.at),
+            let (at, bytes, leads) = match leads {
+                Some(Leads { bytes, to, rights }) => (end - bytes, bytes, Some((to, rights))),
+                None => (self.at, end.min(self.last + 1) - self.at, None),
             };
             let is = of(device, tables, (self.place, at, bytes), leads);
             run = match run.take() {
@@ -137,15 +140,31 @@ fn goes_on(was: Is, len: u64, is: Is) -> bool {
     }
 }
 
-/// What `at` is in: bytes, and where all of it leads and how.
-fn look(
+/// Where all that an entry translates leads, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Leads {
+    bytes: u64,
+    to: u64,
+    rights: u64,
+}
+
+/// The bytes that a table of this level translates, or all there are.
+fn reach(level: u32) -> u64 {
+    1_u64.checked_shl(12 + 9 * level).unwrap_or(u64::MAX)
+}
+
+/// What `at` is in: where that ends, and what it leads to.
+fn look<F: Format>(
     window: &Window,
-    (root, levels): (u64, u32),
+    root: Root,
     at: u64,
     (leaves, words): (&mut Leaves, &mut u64),
-) -> (u64, Option<(u64, u64)>) {
-    let mut rights = 3;
-    let (mut table, mut level) = (root, levels);
+) -> (u64, Option<Leads>) {
+    let Root { mut table, mut level, mut rights } = root;
+    if at >= reach(level) {
+        *words += 1;
+        return (u64::MAX, None);
+    }
     if let Some((of, known)) = *leaves
         && of == at / LARGE_PAGE
     {
@@ -153,23 +172,33 @@ fn look(
         (table, rights, level) = (known & ADDRESS, known & 3, 1);
     }
     loop {
-        let size = PAGE << (9 * (level - 1));
+        let size = reach(level - 1);
+        let end = (at & !(size - 1)).saturating_add(size);
         *words += 1;
         let index = at / size % 512;
         let entry = table.checked_add(8 * index).and_then(|at| word(window, at)).unwrap_or(0);
-        rights &= entry & 3;
-        let to = entry & ADDRESS;
-        if rights == 0 || level == 3 && entry & LARGE != 0 {
-            return (size, None);
+        match F::entry(entry, level) {
+            Entry::Leaf(bytes, to, r) if rights & r != 0 => {
+                // As much of it as this entry translates.
+                let to = to & !(bytes - 1) | (end - size) & (bytes - 1);
+                return (end, Some(Leads { bytes: size, to, rights: rights & r }));
+            }
+            // Where levels are skipped, the bits that they would translate are 0.
+            Entry::Table(next, to, r) if rights & r != 0 && at & (size - 1) < reach(next) => {
+                (table, level, rights) = (to & ADDRESS, next, rights & r);
+            }
+            _ => return (end, None),
         }
-        if level == 1 || level == 2 && entry & LARGE != 0 {
-            return (size, Some((to & !(size - 1), rights)));
-        }
-        (table, level) = (to, level - 1);
         if level == 1 {
-            *leaves = Some((at / LARGE_PAGE, to | rights));
+            *leaves = Some((at / LARGE_PAGE, table | rights));
         }
     }
+}
+
+/// What may be done at this address by the tables of a domain.
+pub fn rights<F: Format>(window: &Window, domain: u64, last: u64, at: u64) -> u64 {
+    let (_, leads) = look::<F>(window, F::root(domain, last), at, (&mut None, &mut 0));
+    leads.map_or(0, |leads| leads.rights)
 }
 
 /// What is to be done with a range that leads there.

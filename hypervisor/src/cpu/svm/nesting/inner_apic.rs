@@ -1,0 +1,65 @@
+//! What is kept of L2's local APIC, where L1 has it accelerated: its backing page, what is on offer,
+//! and how L2 takes interrupts. What is done with it is in `apic` and `taking`.
+
+use super::memory::ApicMemory;
+use nested::avic::{self, Avic, Told};
+use nested::tables::Page;
+
+/// A page for an address, without the registers that are there if any are.
+pub fn beside(bar: Option<u64>, address: u64, page: Page) -> Page {
+    bar.map_or(page, |bar| page.apart_from(address, bar))
+}
+
+/// It.
+pub struct InnerApic {
+    pub(super) avic: Avic,
+    pub(super) page: ApicMemory,
+    /// The interrupt that 02 offers.
+    pub(super) offered: Option<u8>,
+    /// What L1 is to be told of it.
+    pub(super) told: Option<Told>,
+}
+
+impl InnerApic {
+    /// Where L2 has the registers, if that is in memory.
+    pub fn bar(&self) -> Option<u64> {
+        self.avic.bar
+    }
+
+    /// Does nothing of its page wait, and are its registers MSRs?
+    pub fn is_quiet(&self) -> bool {
+        self.avic.bar.is_none() && avic::is_quiet(&self.page)
+    }
+
+    /// What L2 reads of CR8.
+    pub fn task_priority(&self) -> u8 {
+        avic::task_priority(&self.page)
+    }
+
+    /// L2 has this in service.
+    pub fn adopt(&self, vector: u8) {
+        avic::adopt(&self.page, vector);
+    }
+}
+
+/// What 02 has of L1's while L2 takes its interrupts itself.
+#[derive(Clone, Copy)]
+pub struct Kept {
+    pub(super) misc1: u32,
+    pub(super) exceptions: u32,
+    pub(super) cr_writes: u16,
+    pub(super) int_ctl: u64,
+    pub(super) limit: u32,
+    /// The core's own task priority isn't its own.
+    pub(super) has_priority: bool,
+}
+
+/// How L2 takes them.
+#[derive(Clone, Copy, Default)]
+pub struct Taking {
+    pub(super) kept: Option<Kept>,
+    /// What is in service in the core's local APIC may be L2's.
+    pub(super) owns: bool,
+    /// It doesn't, for one entry.
+    pub(super) not_now: bool,
+}

@@ -1,0 +1,163 @@
+//! L2 takes and completes the interrupts itself that devices post to it: ELI, beneath an L1 that
+//! has AVIC.
+//!
+//! It does while nothing that L1 has put into its backing page waits or is in service. Then no
+//! physical interrupt leaves it, the limit of its IDT keeps the vectors of the host's class from
+//! it, by which all others come, L1's own among them, and its EOI is the core's.
+//!
+//! Guarantees, where one L2 alone has interrupts posted on this core: a vector of another's never
+//! comes to a gate of L2's, wherever its IDT lies: it raises
+//! #GP, which exits. What L2 has in service when L1 goes on, or when it is to have an interrupt of
+//! L1's making, is in service in its backing page from then on, and nowhere else.
+//!
+//! Doesn't guarantee that an L2 which holds interrupts back by its IF is left for one: core 0 looks
+//! after that ([`PerCpu::watch_taking`](crate::cpu::PerCpu::watch_taking)).
+
+use super::Nesting;
+use super::inner_apic::Kept;
+use super::instructions::CR8;
+use crate::cpu::{rdtsc, this, x2apic};
+use delivery::{DeliveryFault, Event, FIRST_RESERVED, GATE_BYTES, Raised, VectorSet, classify};
+use svm::vmcb::{exit, int_ctl, misc1};
+use vendor::Inner;
+
+/// The limit of an IDT that has no gate of the host's class.
+const CUT: u32 = FIRST_RESERVED as u32 * GATE_BYTES as u32 - 1;
+/// What would show that, or end it unseen.
+const WATCHED: u32 = misc1::LIDT | misc1::SIDT;
+const GENERAL_PROTECTION: u32 = 13;
+const EFER_LMA: u64 = 1 << 10;
+/// The word of a map of MSRs that has EOI, and the bit of a write.
+const EOI: (usize, u64) = (0x80B * 2 / 64, 1 << (0x80B * 2 % 64 + 1));
+/// Interrupts that can be in service at once, one of each class.
+const MOST_IN_SERVICE: usize = 16;
+
+impl Nesting {
+    /// Before an entry: L2 is to take its interrupts itself, if nothing is against it. False: it
+    /// isn't, and what is in service is in its page.
+    pub(super) fn take_itself(&mut self) -> bool {
+        let not_now = core::mem::take(&mut self.taking.not_now);
+        let injects = svm::pending(self.inner).is_some_and(|event| event.vector >= 32);
+        let possible = self.posts
+            && !not_now
+            && !injects
+            && self.inner.efer & EFER_LMA != 0
+            && self.apic.as_ref().is_some_and(|apic| apic.is_quiet());
+        if !possible {
+            self.adopt_in_service();
+            return false;
+        }
+        // What L2 reads of CR8 is the core's meanwhile; the host's vectors are of a higher class.
+        let priority = self.apic.as_ref().map_or(0, |apic| apic.task_priority());
+        if priority != 0 {
+            x2apic::set_tpr(priority << 4);
+        }
+        let v = &mut *self.inner;
+        self.taking.kept = Some(Kept {
+            misc1: v.intercept_misc1,
+            exceptions: v.intercept_exceptions,
+            cr_writes: v.intercept_cr_write,
+            int_ctl: v.int_ctl,
+            limit: v.idtr.limit,
+            has_priority: priority != 0,
+        });
+        self.taking.owns = true;
+        this().set_taking_since(rdtsc());
+        v.intercept_misc1 = v.intercept_misc1 & !misc1::INTR | WATCHED;
+        v.intercept_exceptions |= 1 << GENERAL_PROTECTION;
+        v.intercept_cr_write |= CR8;
+        v.int_ctl &= !(int_ctl::V_INTR_MASKING | int_ctl::OFFER | int_ctl::V_TPR);
+        v.idtr.limit = v.idtr.limit.min(CUT);
+        if let Some(word) = self.msrs.get_mut(EOI.0) {
+            *word &= !EOI.1;
+        }
+        true
+    }
+
+    /// After an exit, or instead of an entry: 02 is as it was. Did L2 take its interrupts itself?
+    pub(in crate::cpu::svm) fn end_taking(&mut self) -> bool {
+        let Some(kept) = self.taking.kept.take() else { return false };
+        this().set_taking_since(0);
+        let v = &mut *self.inner;
+        (v.intercept_misc1, v.intercept_exceptions) = (kept.misc1, kept.exceptions);
+        (v.intercept_cr_write, v.int_ctl) = (kept.cr_writes, kept.int_ctl);
+        v.idtr.limit = kept.limit;
+        if kept.has_priority {
+            x2apic::set_tpr(0);
+        }
+        if let Some(word) = self.msrs.get_mut(EOI.0) {
+            *word |= EOI.1;
+        }
+        true
+    }
+
+    /// An exit that is for how L2 took its interrupts, and not for what it did.
+    pub(super) fn taken(&mut self, event: Option<Event>) -> Option<Inner> {
+        let code = self.inner.exit_code as u32;
+        match code {
+            exit::NMI => {
+                // Whatever that is for, it may be for what L2 holds back.
+                self.taking.not_now = true;
+                None
+            }
+            exit::IDTR_READ | exit::IDTR_WRITE | exit::CR8_WRITE
+                if !self.nest.control().has(code) =>
+            {
+                Some(self.again())
+            }
+            _ if code == exit::EXCEPTION_BASE + GENERAL_PROTECTION => {
+                let (error_code, address) = (self.inner.exit_info1 as u32, 0);
+                let raised = Raised { vector: GENERAL_PROTECTION as u8, error_code, address };
+                match classify(event, raised, &reserved(), x2apic::in_service) {
+                    DeliveryFault::Reflected(vector) => {
+                        // As if it had come by the host's own IDT.
+                        x2apic::eoi();
+                        Some(Inner::Arrived(vector))
+                    }
+                    DeliveryFault::Spurious => Some(Inner::Filled),
+                    DeliveryFault::HiddenGate(_) => Some(self.again()),
+                    // L2's own.
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// L2 executes it again, and doesn't take its interrupts itself meanwhile.
+    fn again(&mut self) -> Inner {
+        self.taking.not_now = true;
+        Inner::Filled
+    }
+
+    /// What L2 has in service in the core's local APIC is in its page from here on.
+    #[inline(always)]
+    pub(super) fn adopt_in_service(&mut self) {
+        if self.taking.owns {
+            self.adopt_all();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn adopt_all(&mut self) {
+        self.taking.owns = false;
+        for _ in 0..MOST_IN_SERVICE {
+            let words = x2apic::in_service_bitmap();
+            let own =
+                VectorSet::from_registers(|n| words.get(usize::from(n)).copied().unwrap_or(0));
+            let Some(vector) = own.highest().filter(|v| *v < FIRST_RESERVED) else { break };
+            if let Some(apic) = &self.apic {
+                apic.adopt(vector);
+            }
+            x2apic::eoi();
+        }
+    }
+}
+
+/// The vectors of the host's class.
+fn reserved() -> VectorSet {
+    let mut all = VectorSet::EMPTY;
+    (FIRST_RESERVED..=u8::MAX).for_each(|vector| all.insert(vector));
+    all
+}
