@@ -156,6 +156,30 @@ impl Context {
         self.build(Platform::BareMachine, package, profile, features)
     }
 
+    /// What does that.
+    pub fn profile_command(&self, package: &str, profile: &str, features: &[&str]) -> Command {
+        self.build_command(Platform::BareMachine, package, profile, features)
+    }
+
+    /// What builds the UEFI program.
+    pub fn loader_command(&self) -> Command {
+        self.build_command(Platform::Uefi, "exitless-loader", "release", &[])
+    }
+
+    fn build_command(
+        &self,
+        platform: Platform,
+        package: &str,
+        profile: &str,
+        features: &[&str],
+    ) -> Command {
+        let triple = platform.triple();
+        let mut cargo = self.cargo();
+        cargo.args(["build", "--quiet", "--profile", profile, "--target", triple, "-p", package]);
+        cargo.args(features.iter().flat_map(|f| ["--features", f]));
+        cargo
+    }
+
     fn build(
         &self,
         platform: Platform,
@@ -167,9 +191,7 @@ impl Context {
         let program = format!("{package}{}", platform.ending());
         let program = self.target.join(triple).join(profile).join(program);
         let mut messages = tempfile::tempfile().context("no temporary file can be made")?;
-        let mut cargo = self.cargo();
-        cargo.args(["build", "--quiet", "--profile", profile, "--target", triple, "-p", package]);
-        cargo.args(features.iter().flat_map(|f| ["--features", f]));
+        let mut cargo = self.build_command(platform, package, profile, features);
         // In a group of its own: what ^C ends is ended here, and said.
         cargo.process_group(0).stdin(Stdio::null()).stderr(messages.try_clone()?);
         let mut child = cargo.spawn().context("cargo can't be started")?;

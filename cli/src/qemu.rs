@@ -118,7 +118,7 @@ impl Qemu {
     }
 
     /// Of [`AMD_VI`], what it lacks.
-    fn lacks(&self) -> Result<Vec<&'static str>> {
+    pub fn lacks(&self) -> Result<Vec<&'static str>> {
         let help = said(&self.program, &["-device", "amd-iommu,help"]).with_context(|| {
             format!("`{}` can't be asked for its IOMMUs", self.program.display())
         })?;

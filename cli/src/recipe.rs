@@ -19,9 +19,7 @@ pub fn make(script: &Path, out: &Path, made: &str) -> Result<()> {
 
 /// The same for a recipe that makes one thing or another, as these arguments say.
 pub fn make_one(script: &Path, out: &Path, which: &[&str], made: &str) -> Result<()> {
-    let mut child = Command::new(script)
-        .arg(out)
-        .args(which)
+    let mut child = command(script, out, which)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -42,6 +40,13 @@ pub fn make_one(script: &Path, out: &Path, which: &[&str], made: &str) -> Result
         bail!("the {made} can't be made: {}", sentence.strip_prefix(&prefix).unwrap_or(sentence));
     }
     Ok(())
+}
+
+/// What runs a recipe.
+pub fn command(script: &Path, out: &Path, which: &[&str]) -> Command {
+    let mut command = Command::new(script);
+    command.arg(out).args(which);
+    command
 }
 
 #[cfg(test)]

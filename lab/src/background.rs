@@ -1,4 +1,5 @@
-//! Long commands that run beside the rest, one after another, at the lowest priority.
+//! Long commands that run beside the rest, at the lowest priority: those of a lane one after
+//! another.
 //!
 //! Guarantees: when [`beside`] returns, no process of a command's group runs any more; a command's
 //! output is kept whole. It doesn't guarantee any progress while others use all cores.
@@ -22,16 +23,28 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// A command, and what it is called in the table of steps.
 pub struct Job {
-    /// The step's name.
-    pub name: &'static str,
+    /// The step's name, if it is one.
+    pub name: Option<&'static str>,
     /// What is run.
     pub command: Command,
 }
 
+impl Job {
+    /// A step.
+    pub fn step(name: &'static str, command: Command) -> Job {
+        Job { name: Some(name), command }
+    }
+
+    /// None: it makes what a later step would make, which judges it.
+    pub fn ahead(command: Command) -> Job {
+        Job { name: None, command }
+    }
+}
+
 /// How a command ended.
 pub struct Ended {
-    /// The step's name.
-    pub name: &'static str,
+    /// The step's name, if it is one.
+    pub name: Option<&'static str>,
     /// Its status.
     pub status: ExitStatus,
     /// What it wrote to both its outputs.
@@ -40,20 +53,24 @@ pub struct Ended {
     pub took: Duration,
 }
 
-/// Runs `jobs` one after another while `foreground` runs, and waits for both. When `foreground`
-/// fails, what is left of the jobs is stopped.
+/// Runs the jobs of each of `lanes` one after another while `foreground` runs, and waits for all.
+/// When `foreground` fails, what is left of the jobs is stopped.
 pub fn beside<T>(
     cx: &Context,
-    jobs: &[Job],
+    lanes: &[Vec<Job>],
     foreground: impl FnOnce() -> Result<T>,
 ) -> Result<(T, Vec<Ended>)> {
     let given_up = AtomicBool::new(false);
     let stop = || cx.interrupted() || given_up.load(Ordering::Relaxed);
+    let one = |lane: &[Job]| lane.iter().map(|job| run(job, stop)).collect::<Result<Vec<_>>>();
     thread::scope(|scope| {
-        let others = scope.spawn(|| jobs.iter().map(|job| run(job, stop)).collect());
+        let others: Vec<_> = lanes.iter().map(|lane| scope.spawn(|| one(lane))).collect();
         let done = foreground().inspect_err(|_| given_up.store(true, Ordering::Relaxed))?;
-        let ended: Result<Vec<_>> = others.join().unwrap_or_else(|panic| resume_unwind(panic));
-        Ok((done, ended?))
+        let mut ended = Vec::new();
+        for lane in others {
+            ended.extend(lane.join().unwrap_or_else(|panic| resume_unwind(panic))?);
+        }
+        Ok((done, ended))
     })
 }
 
@@ -122,23 +139,24 @@ mod tests {
     fn job(script: &str) -> Job {
         let mut command = Command::new("sh");
         command.args(["-c", script]).env("WORD", "said");
-        Job { name: "job", command }
+        Job::step("job", command)
     }
 
     #[test]
     fn each_is_run_and_heard_in_turn() {
         let cx = Context::for_tests();
-        let jobs = [job("echo $WORD; echo more >&2"), job("exit 3")];
-        let (done, ended) = beside(&cx, &jobs, || Ok(7)).unwrap();
+        let lanes = [vec![job("echo $WORD; echo more >&2"), job("exit 3")], vec![job("exit 4")]];
+        let (done, ended) = beside(&cx, &lanes, || Ok(7)).unwrap();
         assert_eq!(done, 7);
         assert_eq!(ended[0].output, "said\nmore\n");
-        assert_eq!(ended.iter().map(|e| e.status.code()).collect::<Vec<_>>(), [Some(0), Some(3)]);
+        let codes: Vec<_> = ended.iter().map(|e| e.status.code()).collect();
+        assert_eq!(codes, [Some(0), Some(3), Some(4)]);
     }
 
     #[test]
     fn a_failure_in_front_ends_them() {
         let (cx, start) = (Context::for_tests(), Instant::now());
-        let ended = beside(&cx, &[job("sleep 60 & wait")], || -> Result<()> { bail!("no") });
+        let ended = beside(&cx, &[vec![job("sleep 60 & wait")]], || -> Result<()> { bail!("no") });
         assert_eq!(ended.err().map(|e| e.to_string()), Some("no".into()));
         assert!(start.elapsed() < Duration::from_secs(30));
     }

@@ -2,6 +2,7 @@
 //! tests, fuzzing, soaks. Users see them as commands of `exitless`.
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod background;
 mod bench;
 mod cmdline;

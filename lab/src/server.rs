@@ -36,8 +36,7 @@ pub fn build(cx: &Context, package: &str) -> Result<PathBuf> {
 
 /// Builds the daemon as it is packed: static, by the checkout's script.
 pub fn packed(cx: &Context) -> Result<PathBuf> {
-    let mut script = Command::new(cx.root.join("exitless"));
-    let built = script.args(["io", "--version"]).stdin(Stdio::null()).output();
+    let built = packed_command(cx).stdin(Stdio::null()).output();
     let built = built.context("the checkout's script can't be started")?;
     if !built.status.success() {
         bail!("the daemon can't be built: {}", String::from_utf8_lossy(&built.stderr).trim());
@@ -45,15 +44,27 @@ pub fn packed(cx: &Context) -> Result<PathBuf> {
     Ok(cx.target.join(package::PROGRAM))
 }
 
+/// What does that.
+pub fn packed_command(cx: &Context) -> Command {
+    let mut script = Command::new(cx.root.join("exitless"));
+    script.args(["io", "--version"]);
+    script
+}
+
 /// Builds the generator of requests so that it runs in any guest, as the daemon is packed.
 pub fn packed_load(cx: &Context) -> Result<PathBuf> {
+    helper::run(&mut packed_load_command(cx), "exitless-load", cx)?;
+    Ok(cx.target.join(package::PROGRAM).with_file_name("exitless-load"))
+}
+
+/// What does that.
+pub fn packed_load_command(cx: &Context) -> Command {
     let mut cargo = cx.cargo();
     // As the checkout's script has it: what both need is built once.
     cargo.env("CARGO_ENCODED_RUSTFLAGS", packed_flags());
     let target = ["--profile", "io", "--target", "x86_64-unknown-linux-gnu"];
     cargo.args(["build", "--quiet"]).args(target).args(["-p", "exitless-load"]);
-    helper::run(&mut cargo, "exitless-load", cx)?;
-    Ok(cx.target.join(package::PROGRAM).with_file_name("exitless-load"))
+    cargo
 }
 
 /// As the checkout's script has them.

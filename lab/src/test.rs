@@ -5,6 +5,7 @@ mod command;
 
 use self::command::{Outcome, capture, judged, results};
 use crate::{
+    ahead,
     background::{self, Ended, Job},
     bench, elf, fuzz, imports,
     selftest::{self, Choice, Emulator},
@@ -48,6 +49,8 @@ const PACKAGE: &str = "daemon/debian/try";
 const LOOM_STEP: &str = "loom on mailboxes, shared cores, routes, sidecores and virtqueues";
 const MIRI_STEP: &str = "Miri on the crates that fit";
 const FUZZ_BUILD_STEP: &str = "the fuzz targets, linked";
+/// What is hot in loom's models besides the crates; all else that they need is built quickly.
+const LOOMS_OWN: [&str; 5] = ["loom", "generator", "scoped-tls", "tracing", "tracing-core"];
 /// Seconds for each of the fuzz targets.
 const FUZZ_SECONDS: u64 = 4;
 /// How many changes to each crate are tried.
@@ -56,12 +59,13 @@ const CHANGES: &str = "3";
 /// Run every check and test.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// Only what takes up to three minutes on an idle machine, once it is built: no Miri, fuzzing
-    /// or bench, fewer random cases
+    /// Only what takes up to three minutes on an idle machine, once it is built: no Miri and no
+    /// bench, fewer random cases
     #[arg(long)]
     quick: bool,
     /// Also what takes long: cases whose parts others play, each kernel in each shape, all cases
-    /// with amd-vi, and changes to the crates, a few in each, that their tests must notice
+    /// with amd-vi, more random cases, fuzzing, briefly, and changes to the crates, a few in each,
+    /// that their tests must notice
     #[arg(long, conflicts_with_all = ["quick", "only", "iommu", "machine"])]
     long: bool,
     /// Only the tests in the emulator whose name contains this; `*` stands for anything,
@@ -103,18 +107,18 @@ pub fn test(args: &Args, cx: &Context) -> Result<ExitCode> {
         print(selftest::list(choice)?.iter().map(|name| format!("{name}\n")).collect::<String>())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut steps = Steps { cx, quick: args.quick, summary };
+    let mut steps = Steps { cx, quick: args.quick, long: args.long, summary };
     if args.only.is_none() && args.iommu.is_none() && args.machine.is_none() {
-        // They take one core, and hardly any of it while other steps want both.
-        let jobs = steps.beside()?;
-        let ((), ended) = background::beside(cx, &jobs, || {
+        // They have what other steps leave of the cores.
+        let lanes = steps.beside()?;
+        let ((), ended) = background::beside(cx, &lanes, || {
             steps.host()?;
-            steps.bare_metal()?;
-            steps.emulated(choice)
+            steps.images()?;
+            steps.emulated(choice)?;
+            steps.bench()
         })?;
         ended.into_iter().for_each(|ended| steps.ended_beside(ended));
         steps.fuzz()?;
-        steps.bench()?;
     } else {
         steps.emulated(choice)?;
     }
@@ -133,18 +137,17 @@ pub fn test(args: &Args, cx: &Context) -> Result<ExitCode> {
 struct Steps<'a> {
     cx: &'a Context,
     quick: bool,
+    long: bool,
     summary: Summary,
 }
 
 impl Steps<'_> {
     fn host(&mut self) -> Result<()> {
         self.cargo("formatting", &["fmt", "--all", "--check"])?;
-        self.cargo("clippy", &["clippy", "--quiet", "--all-targets", "--", "-D", "warnings"])?;
         self.step("no circles of imports", || {
             let wrong = imports::check(&self.cx.root)?;
             Ok((judged(wrong.is_empty()), wrong))
         })?;
-        self.fuzz_crate()?;
         self.cargo("unit and property tests", &["test", "--no-fail-fast"])?;
         let cx = self.cx;
         self.cargo_with("NBD servers of others", NBD_SERVERS, needs::nbd_servers(cx))?;
@@ -168,20 +171,45 @@ impl Steps<'_> {
         }
     }
 
-    /// What takes minutes and nothing of the machine but a core: loom, Miri, and the fuzz targets'
-    /// build.
-    fn beside(&mut self) -> Result<Vec<Job>> {
-        let mut jobs = vec![self.loom()];
-        jobs.extend(self.miri()?);
-        if !self.quick && fuzz::missing(self.cx).is_none() {
-            jobs.push(Job { name: FUZZ_BUILD_STEP, command: fuzz::build_command(self.cx) });
+    /// What takes minutes and nothing of the machine but a core: what later steps need, lints,
+    /// loom, Miri, and the fuzz targets' build. And what is fetched, for which nobody needs to wait.
+    fn beside(&mut self) -> Result<Vec<Vec<Job>>> {
+        needs::loader(self.cx)?;
+        let mut built = ahead::built(self.cx, self.quick);
+        built.extend(self.lints());
+        built.push(self.fuzz_crate());
+        let mut others = if self.quick { Vec::new() } else { ahead::fetched(self.cx) };
+        others.push(self.loom());
+        others.extend(self.miri()?);
+        if self.long && fuzz::missing(self.cx).is_none() {
+            others.push(Job::step(FUZZ_BUILD_STEP, fuzz::build_command(self.cx)));
         }
-        Ok(jobs)
+        Ok(vec![built, others])
     }
 
     fn ended_beside(&mut self, ended: Ended) {
-        let outcome = (results(&ended.output, ended.status.success()), ended.output);
-        self.ended(ended.name, ended.took, outcome);
+        if let Some(name) = ended.name {
+            let outcome = (results(&ended.output, ended.status.success()), ended.output);
+            self.ended(name, ended.took, outcome);
+        }
+    }
+
+    /// Clippy, in a folder of its own, so that no test waits for it.
+    fn lints(&self) -> [Job; 3] {
+        let bare = BARE_METAL.iter().flat_map(|p| ["-p", p]);
+        let bare = ["--target", "x86_64-unknown-none"].into_iter().chain(bare).collect();
+        let loader = vec!["--target", UEFI_TARGET, "-p", "exitless-loader"];
+        [
+            ("clippy", vec!["--all-targets"]),
+            ("clippy for the bare machine", bare),
+            ("clippy for UEFI firmware", loader),
+        ]
+        .map(|(name, of)| {
+            let mut cargo = self.cx.cargo();
+            cargo.args(["clippy", "--quiet"]).args(of).args(["--", "-D", "warnings"]);
+            cargo.env("CARGO_TARGET_DIR", self.cx.target.join("clippy"));
+            Job::step(name, cargo)
+        })
     }
 
     /// What cores do to each other, in every order within a bound. The atomics are loom's, so that
@@ -194,33 +222,24 @@ impl Steps<'_> {
         cargo.env("CARGO_TARGET_DIR", self.cx.target.join("loom"));
         // Most of it is work: without optimisation it takes four times as long.
         cargo.env("CARGO_PROFILE_DEV_OPT_LEVEL", "2");
-        Job { name: LOOM_STEP, command: cargo }
+        let level = |of: &str, n| format!("profile.dev.package.{of}.opt-level={n}");
+        cargo.args(["--config", &level("'*'", 0)]);
+        cargo.args(LOOMS_OWN.iter().flat_map(|of| ["--config".into(), level(of, 2)]));
+        Job::step(LOOM_STEP, cargo)
     }
 
     /// The fuzz targets are a workspace of their own, which needs C++ only to be linked.
-    fn fuzz_crate(&mut self) -> Result<()> {
+    fn fuzz_crate(&self) -> Job {
         let mut cargo = self.cx.cargo();
         cargo.args(["check", "--quiet", "--manifest-path", "fuzz/Cargo.toml"]);
         cargo.env("RUSTFLAGS", "-D warnings");
         cargo.env("CARGO_TARGET_DIR", self.cx.target.join("fuzz/check"));
         cargo.env("CUSTOM_LIBFUZZER_PATH", "/nonexistent/libfuzzer.a");
-        let cx = self.cx;
-        self.step("the fuzz targets build", || capture(cargo, || cx.interrupted()))
+        Job::step("the fuzz targets build", cargo)
     }
 
-    fn bare_metal(&mut self) -> Result<()> {
-        let packages = BARE_METAL.iter().flat_map(|p| ["-p", p]);
-        let mut args = vec!["clippy", "--quiet", "--target", "x86_64-unknown-none"];
-        args.extend(packages);
-        args.extend(["--", "-D", "warnings"]);
-        self.cargo("clippy for the bare machine", &args)?;
+    fn images(&mut self) -> Result<()> {
         let cx = self.cx;
-        needs::loader(cx)?;
-        let loader = ["-p", "exitless-loader", "--target", UEFI_TARGET, "--", "-D", "warnings"];
-        self.cargo(
-            "clippy for UEFI firmware",
-            &[["clippy", "--quiet"].as_slice(), &loader].concat(),
-        )?;
         self.step("UEFI program under 1.5 MiB", || {
             let bytes = bootable::program(cx, None, None)?.len();
             let text = format!("without a plan it has {bytes} bytes, and may have {PROGRAM_LIMIT}");
@@ -246,8 +265,8 @@ impl Steps<'_> {
 
     fn fuzz(&mut self) -> Result<()> {
         let name = "fuzzing, briefly";
-        if self.quick {
-            return self.skip(name, "--quick leaves it out");
+        if !self.long {
+            return self.skip(name, "--long has it, and so has `exitless fuzz`");
         }
         if let Some(missing) = fuzz::missing(self.cx) {
             return self.skip(name, missing);
@@ -301,14 +320,14 @@ impl Steps<'_> {
         command.current_dir(&self.cx.root).env("CARGO_TARGET_DIR", self.cx.target.join("miri"));
         // Property tests ask the system for time and files, and each case takes seconds.
         command.env("MIRIFLAGS", "-Zmiri-disable-isolation").env("PROPTEST_CASES", "2");
-        Ok(Some(Job { name: MIRI_STEP, command }))
+        Ok(Some(Job::step(MIRI_STEP, command)))
     }
 
     fn cargo(&mut self, name: &str, args: &[&str]) -> Result<()> {
         let mut command = self.cx.cargo();
         command.args(args);
-        if self.quick {
-            command.env("PROPTEST_CASES", "32");
+        if !self.long {
+            command.env("PROPTEST_CASES", if self.quick { "32" } else { "128" });
         }
         let cx = self.cx;
         self.step(name, || capture(command, || cx.interrupted()))

@@ -16,7 +16,7 @@ const GROUP: &str = "amd-vi/";
 const GUEST_FAULTS: [&str; 2] = ["vtd-guest/faults", "amdvi-guest/faults"];
 
 /// Those that every whole test has: a kind of each thing that the IOMMU has a part in.
-const WHOLE: [&str; 29] = [
+const WHOLE: [&str; 28] = [
     "trap/delivery",
     "eli/delivery",
     "direct/delivery",
@@ -28,7 +28,6 @@ const WHOLE: [&str; 29] = [
     "smp-eli/affinity",
     "shared-eli/delivery",
     "topology/two-ports",
-    "nic/moving-direct",
     "virtio/nvme-direct-two",
     "viommu/translated-direct",
     "viommu/nvme-exits",

@@ -10,6 +10,7 @@ use super::{
     case::{Case, Special},
     names::named,
     tally::Tally,
+    workers::{Gate, side_by_side},
 };
 use crate::{console::tail, summary::Summary};
 use anyhow::{Context as _, Result, bail};
@@ -110,16 +111,11 @@ pub fn chosen(quick: bool, only: Option<&str>) -> Vec<Kind> {
 }
 
 /// Runs them, one after the other.
-pub fn run(cx: &Context, chosen: &[Kind], tally: &Tally) -> Result<Summary> {
-    let mut summary = Summary::default();
-    if chosen.is_empty() {
-        return Ok(summary);
+pub fn run(cx: &Context, gate: &Gate, chosen: &[Kind], tally: &Tally) -> Result<Summary> {
+    if !chosen.is_empty() {
+        prepare(cx, &[])?;
     }
-    prepare(cx, &[])?;
-    for kind in chosen {
-        summary += tally.play(cx, kind.name, || one(cx, *kind))?;
-    }
-    Ok(summary)
+    side_by_side(cx, gate, chosen, 1, |kind| tally.play(cx, kind.name, || one(cx, *kind)))
 }
 
 /// A Bochs.

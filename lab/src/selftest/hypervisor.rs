@@ -16,7 +16,7 @@ use super::{
     inner_linux::{self, Device, Given, Heard, Idle, Window},
     names::named,
     tally::Tally,
-    workers::{AT_ONCE, side_by_side},
+    workers::{AT_ONCE, Gate, side_by_side},
 };
 use crate::{console::tail, summary::Summary};
 use anyhow::{Result, bail};
@@ -59,11 +59,11 @@ pub fn chosen(quick: bool, only: Option<&str>) -> Vec<Kind> {
 }
 
 /// Runs them.
-pub fn run(cx: &Context, chosen: &[Kind], tally: &Tally) -> Result<Summary> {
+pub fn run(cx: &Context, gate: &Gate, chosen: &[Kind], tally: &Tally) -> Result<Summary> {
     if !chosen.is_empty() {
         inner_linux::prepare(cx)?;
     }
-    side_by_side(cx, chosen, AT_ONCE, |(name, has)| tally.play(cx, name, || one(cx, *has)))
+    side_by_side(cx, gate, chosen, AT_ONCE, |(name, has)| tally.play(cx, name, || one(cx, *has)))
 }
 
 /// Boots one, and gives what is to be told; an error is what was wrong.

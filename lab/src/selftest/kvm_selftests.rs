@@ -10,7 +10,7 @@ use super::{
     inner_linux::{self, Heard},
     names::named,
     tally::Tally,
-    workers::{AT_ONCE, side_by_side},
+    workers::{AT_ONCE, Gate, side_by_side},
 };
 use crate::summary::Summary;
 use anyhow::{Context as _, Result, bail};
@@ -63,13 +63,13 @@ pub fn chosen(quick: bool, long: bool, only: Option<&str>) -> Vec<Kind> {
 }
 
 /// Runs them.
-pub fn run(cx: &Context, chosen: &[Kind], tally: &Tally) -> Result<Summary> {
+pub fn run(cx: &Context, gate: &Gate, chosen: &[Kind], tally: &Tally) -> Result<Summary> {
     if !chosen.is_empty() {
         inner_linux::prepare(cx)?;
         let build = cx.root.join("guests/linux/kvm-selftests/build");
         recipe::make(&build, &cx.root.join("build/guest-kvm-selftests"), "tests")?;
     }
-    side_by_side(cx, chosen, AT_ONCE, |kind| tally.play(cx, kind.name, || one(cx, kind)))
+    side_by_side(cx, gate, chosen, AT_ONCE, |kind| tally.play(cx, kind.name, || one(cx, kind)))
 }
 
 fn one(cx: &Context, kind: &Kind) -> Result<String> {

@@ -70,7 +70,7 @@ use kernel::Kernel;
 pub use names::named;
 use std::time::Instant;
 use tally::Tally;
-use workers::{AT_ONCE, side_by_side};
+use workers::{AT_ONCE, Gate, side_by_side, together};
 
 /// Lines of the hypervisor's log shown after a failure.
 const LOG_LINES: usize = 40;
@@ -236,29 +236,38 @@ pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
         ..Summary::default()
     };
     let (alone, beside): (Vec<_>, Vec<_>) = cases.iter().partition(|c| c.is_alone());
-    summary += side_by_side(cx, &beside, AT_ONCE, |case| Ok(one(case, &kernel, cx, &tally)))?;
-    summary += side_by_side(cx, &alone, 1, |case| Ok(one(case, &kernel, cx, &tally)))?;
+    let gate = Gate::new(AT_ONCE);
+    let play = |case: &Case| Ok(one(case, &kernel, cx, &tally));
+    summary += side_by_side(cx, &gate, &beside, AT_ONCE, |case| play(case))?;
+    summary += side_by_side(cx, &gate, &alone, 1, |case| play(case))?;
     if boots::has_all(&cases) {
         boots::write(cx, &summary)?;
     }
-    summary += table::run(cx, &kernels, only.is_none() && choice.long, &tally)?;
-    summary += hypervisor::run(cx, &hypervisors, &tally)?;
-    if networks {
-        summary += inner_network::run(cx, &tally)?;
-    }
-    summary += kvm_selftests::run(cx, &kvm, &tally)?;
     summary += inner_exitless::run(cx, &exitless, &kernel, &tally)?;
-    summary += stock::run(cx, &stock, &tally)?;
-    if vfio {
-        summary += vfio::run(cx, &tally)?;
-    }
-    summary += bochs::run(cx, &bochs, &tally)?;
-    if !vmx.is_empty() {
-        bochs::prepare(cx, &vmx)?;
-        cx.hypervisor()?;
-    }
-    // Bochs is one thread, however many CPUs its machine has.
-    summary += side_by_side(cx, &vmx, AT_ONCE, |case| Ok(one(case, &kernel, cx, &tally)))?;
+    // What one list leaves of the machine at its end, the others have.
+    let all_kernels = only.is_none() && choice.long;
+    let on_bochs = || {
+        if !vmx.is_empty() {
+            bochs::prepare(cx, &vmx)?;
+            cx.hypervisor()?;
+        }
+        // Bochs is one thread, however many CPUs its machine has.
+        side_by_side(cx, &gate, &vmx, AT_ONCE, play)
+    };
+    let one_of = |wanted: bool, run: fn(&Context, &Tally) -> Result<Summary>| {
+        side_by_side(cx, &gate, &vec![(); wanted.into()], 1, |()| run(cx, &tally))
+    };
+    let lists: [Box<dyn FnOnce() -> Result<Summary> + Send>; 8] = [
+        Box::new(|| hypervisor::run(cx, &gate, &hypervisors, &tally)),
+        Box::new(|| table::run(cx, &gate, &kernels, all_kernels, &tally)),
+        Box::new(|| stock::run(cx, &gate, &stock, &tally)),
+        Box::new(|| one_of(networks, inner_network::run)),
+        Box::new(|| kvm_selftests::run(cx, &gate, &kvm, &tally)),
+        Box::new(|| one_of(vfio, vfio::run)),
+        Box::new(|| bochs::run(cx, &gate, &bochs, &tally)),
+        Box::new(on_bochs),
+    ];
+    summary += together(lists.into())?;
     Ok(summary)
 }
 

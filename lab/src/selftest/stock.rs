@@ -17,7 +17,7 @@ use super::{
     source::Source,
     suite::Suite,
     tally::Tally,
-    workers::{AT_ONCE, side_by_side},
+    workers::{AT_ONCE, Gate, side_by_side},
 };
 use crate::{
     cmdline::LINUX,
@@ -68,6 +68,11 @@ impl Kind {
     const fn packed(self) -> Kind {
         Kind { packed: true, ..self }
     }
+
+    /// Others play its parts.
+    const fn rare(self) -> Kind {
+        Kind { long: true, ..self }
+    }
 }
 
 impl Kind {
@@ -103,7 +108,8 @@ impl Change {
 }
 
 const KINDS: [Kind; 10] = [
-    Kind::new("daemon/linux", Change::Killed, 0),
+    // `daemon/killed` has all of it, too.
+    Kind::new("daemon/linux", Change::Killed, 0).rare(),
     Kind::new("daemon/killed", Change::Killed, CHANGES),
     Kind::new("daemon/killed-packed", Change::Killed, CHANGES).packed(),
     Kind::new("daemon/often-killed", Change::Killed, OFTEN),
@@ -111,7 +117,8 @@ const KINDS: [Kind; 10] = [
     Kind::new("daemon/upgraded", Change::Upgraded, CHANGES),
     Kind::new("daemon/migrated", Change::Migrated, 1),
     Kind::new("daemon/networks", Change::Networks, 1),
-    Kind::new("daemon/boots-bios", Change::Booted(None), 0),
+    // Of the daemon it has what `daemon/boots-uefi` has: queues that nobody interrupts.
+    Kind::new("daemon/boots-bios", Change::Booted(None), 0).rare(),
     Kind::new("daemon/boots-uefi", Change::Booted(Some(Suite::Trixie)), 0),
 ];
 
@@ -124,13 +131,13 @@ pub fn chosen(quick: bool, long: bool, only: Option<&str>) -> Vec<Kind> {
 }
 
 /// Runs them.
-pub fn run(cx: &Context, chosen: &[Kind], tally: &Tally) -> Result<Summary> {
+pub fn run(cx: &Context, gate: &Gate, chosen: &[Kind], tally: &Tally) -> Result<Summary> {
     if chosen.is_empty() {
         return Ok(Summary::default());
     }
     let guest = stock::guest(cx)?;
-    let program = server::build(cx, "exitless-io")?;
-    side_by_side(cx, chosen, AT_ONCE, |kind| {
+    let program = server::packed(cx)?;
+    side_by_side(cx, gate, chosen, AT_ONCE, |kind| {
         tally.play(cx, kind.name, || one(cx, *kind, &guest, &program))
     })
 }

@@ -9,7 +9,7 @@ use super::{
     alone,
     names::named,
     tally::Tally,
-    workers::{AT_ONCE, side_by_side},
+    workers::{AT_ONCE, Gate, side_by_side},
 };
 use crate::{cmdline::LINUX, console::tail, document, summary::Summary};
 use anyhow::{Context as _, Result, bail};
@@ -86,6 +86,7 @@ pub fn chosen(quick: bool, long: bool, only: Option<&str>) -> Vec<(&'static str,
 /// Boots the chosen ones. If those are `all`, it then brings the document up to date.
 pub fn run(
     cx: &Context,
+    gate: &Gate,
     chosen: &[(&'static str, Shape)],
     all: bool,
     tally: &Tally,
@@ -97,7 +98,7 @@ pub fn run(
     let root = cx.root.join("build/guest-table");
     recipe::make(&cx.root.join("guests/linux/table/build"), &root, "guest")?;
     let cells = Mutex::new(HashMap::new());
-    summary += side_by_side(cx, chosen, AT_ONCE, |&(kernel, shape)| {
+    summary += side_by_side(cx, gate, chosen, AT_ONCE, |&(kernel, shape)| {
         let start = Instant::now();
         let failed = boot(cx, &root.join(kernel), shape).err();
         if cx.interrupted() {

@@ -106,13 +106,18 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Builds them. The daemon is another one if EXITLESS_IO names one.
+    /// Builds them.
     pub fn build(cx: &Context, real_time: bool) -> Result<Programs> {
-        let named = std::env::var_os("EXITLESS_IO").map(PathBuf::from);
-        let daemon = named.map_or_else(|| server::build(cx, "exitless-io"), Ok)?;
+        let daemon = named().map_or_else(|| server::build(cx, "exitless-io"), Ok)?;
         let load = server::build(cx, "exitless-load")?;
         let words: &[&str] = if real_time { &["chrt", "-f", "10"] } else { &[] };
         Ok(Programs { daemon, load, wrap: words.iter().map(|word| (*word).into()).collect() })
+    }
+
+    /// The same as they are packed, which a whole test builds anyway.
+    pub fn packed(cx: &Context) -> Result<Programs> {
+        let daemon = named().map_or_else(|| server::packed(cx), Ok)?;
+        Ok(Programs { daemon, load: server::packed_load(cx)?, wrap: Vec::new() })
     }
 
     /// What the figures are of, a sentence each.
@@ -217,6 +222,11 @@ pub fn measure(
         }
     }
     Ok(cells)
+}
+
+/// The daemon that EXITLESS_IO names, if it does.
+fn named() -> Option<PathBuf> {
+    std::env::var_os("EXITLESS_IO").map(PathBuf::from)
 }
 
 /// The server's instructions from start to end, and the requests that it served.

@@ -76,7 +76,7 @@ const SMOKE: u32 = 3000;
 /// The daemon alone, for a moment: polled and called, before an NBD server where there is one, with
 /// vIC and without, and below a guest; nothing fails, and the page comes out.
 pub fn smoke(cx: &Context) -> Result<()> {
-    let programs = Programs::build(cx, false)?;
+    let programs = Programs::packed(cx)?;
     let load = |back, calls, frame| {
         let (clients, depth, lone) = (1, 32, false);
         Load { back, calls, clients, depth, lone, frame, warm_up: WARM_UP }
