@@ -172,7 +172,8 @@ impl Steps<'_> {
     }
 
     /// What takes minutes and nothing of the machine but a core: what later steps need, lints,
-    /// loom, Miri, and the fuzz targets' build. And what is fetched, for which nobody needs to wait.
+    /// loom, Miri, and the fuzz targets' build. And what is fetched, for which nobody needs to
+    /// wait.
     fn beside(&mut self) -> Result<Vec<Vec<Job>>> {
         needs::loader(self.cx)?;
         let mut built = ahead::built(self.cx, self.quick);

@@ -39,6 +39,7 @@ impl FaultReports {
         if here || elsewhere {
             iommu::mask_faults(true);
             (self.masked, self.last) = (true, rdtsc());
+            fault_interrupt::look();
             self.faults.report(self.way);
         } else if self.masked && since > cpu::tsc_hz() / 100 {
             self.masked = false;
@@ -46,7 +47,7 @@ impl FaultReports {
         } else if since > cpu::tsc_hz() {
             self.last = rdtsc();
             iommu::mask_faults(true);
-            fault_interrupt::look_unasked();
+            fault_interrupt::look();
             self.faults.report("nobody");
             iommu::mask_faults(false);
         } else {

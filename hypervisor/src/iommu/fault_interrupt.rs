@@ -39,9 +39,10 @@ pub fn take_arrived() -> bool {
     ARRIVED.swap(false, Ordering::Acquire)
 }
 
-/// Core 0, before it looks for faults that nobody told of, and while no interrupt is sent for them:
-/// if there are some, an NMI for them may be on its way, and will find nothing.
-pub fn look_unasked() {
+/// Core 0, before it looks for faults, and while no interrupt is sent for them: if there are some,
+/// an NMI for them may be on its way, and will find nothing. Also where it was told of the first: a
+/// unit may send one for each. If none was on its way, the core's next NMI passes for one.
+pub fn look() {
     if super::fault_pending() {
         SEEN.store(true, Ordering::SeqCst);
     }

@@ -265,9 +265,9 @@ pub fn demo(args: &DemoArgs, cx: &Context) -> Result<()> {
 }
 
 /// A short run of every experiment under `direct`, of netperf's stream under `trap` too, and of fio
-/// under all: the plugin must count to the instruction, guests must drive their devices by interrupts, the
-/// ledger must agree with the plugin, exits must be where the policies have them, on a core that
-/// guests share too, and the report must come out.
+/// under all: the plugin must count to the instruction, guests must drive their devices by
+/// interrupts, the ledger must agree with the plugin, exits must be where the policies have them,
+/// on a core that guests share too, and the report must come out.
 pub fn smoke(cx: &Context) -> Result<()> {
     let effort = Effort::Smoke;
     let measured = experiments::ALL.map(|e| Measured::of(e, effort));
