@@ -199,6 +199,7 @@ posted_tries:
 posted_clears:
     sti
     clgi
+    cpuid
     mov rdx, [rdi + 16]
     mov dword ptr [rsi + 0x60], 1
     mov ecx, 20000
@@ -268,7 +269,7 @@ codes!(
     reads = posted_reads,
     /// Has the device raise its interrupt, counts what comes for some time; VMMCALL.
     tries = posted_tries,
-    /// CLGI, likewise, STGI, and goes on as `waits`.
+    /// CLGI, CPUID, likewise, STGI, and goes on as `waits`.
     clears = posted_clears,
     /// Says that it is there, lets interrupts in until it is told to go; VMMCALL.
     stays = posted_stays,

@@ -244,9 +244,9 @@ fn beside(test: &str, pair: &Pair) {
         let came = code::count(LOW) - before;
         check!(test, waits && came == 0, "{round}: it waits: {waits}, {came} to the wrong guest");
         forget(&OTHER);
-        // Both are its own for a moment, so that it takes them itself.
+        // Both are its own for a moment: the first two have an exit, and then it takes them itself.
         check!(test, pair.second(&BACKING, 1), "its own");
-        for n in 1..=2 {
+        for n in 1..=4 {
             pair.second.raise();
             let came = wait::patiently(|| code::count(LOW) == before + n);
             check!(test, came, "{round}: its own comes");
