@@ -2,7 +2,8 @@
 //!
 //! An inner guest may take them itself where they are all for its own page, and no other guest's
 //! are on their way to the core. Whoever routes interrupts says so here: before another page's may
-//! come ([`PostedTo::begin`]), and when it is done ([`PostedTo::set`]).
+//! come ([`PostedTo::begin`]), and when it is done ([`PostedTo::set`]); and has the inner guest left
+//! that may go by what was said before.
 //!
 //! Guarantees: two looks that find the same word had no change between them, but for 2,048 changes.
 
@@ -36,27 +37,28 @@ impl PostedTo {
 
     /// Interrupts for this page may come from here on. True: a guest with another page may take
     /// them itself, until it is left.
+    #[must_use]
     pub fn begin(&self, page: u64) -> bool {
-        let now = self.look() & PAGE;
-        if now != page {
-            self.put(NO_PAGE);
-        }
-        now != page && now != NO_PAGE
+        self.look() & PAGE != page && self.put(NO_PAGE)
     }
 
-    /// All that may come are for these pages.
-    pub fn set(&self, mut pages: impl Iterator<Item = u64>) {
+    /// All that may come are for these pages. True: a guest with another page may take its own
+    /// itself, until it is left, which is to be before interrupts for a page begin to come.
+    #[must_use]
+    pub fn set(&self, mut pages: impl Iterator<Item = u64>) -> bool {
         let first = pages.next().unwrap_or(NO_PAGE);
-        self.put(if pages.all(|page| page == first) { first } else { NO_PAGE });
+        self.put(if pages.all(|page| page == first) { first } else { NO_PAGE })
     }
 
-    /// Those who say so hold the VM's lock.
-    fn put(&self, page: u64) {
+    /// Those who say so hold the VM's lock. True: they were for another page.
+    fn put(&self, page: u64) -> bool {
         let word = self.look();
-        if word & PAGE != page & PAGE {
-            let changes = word.wrapping_add(1) & !PAGE;
-            self.0.store(page & PAGE | changes, Ordering::Release);
+        let changes = word & PAGE != page & PAGE;
+        if changes {
+            let count = word.wrapping_add(1) & !PAGE;
+            self.0.store(page & PAGE | count, Ordering::Release);
         }
+        changes && word & PAGE != NO_PAGE
     }
 }
 
@@ -73,12 +75,12 @@ mod tests {
         let posted = PostedTo::default();
         assert!(!is_for(&posted, 0) && !is_for(&posted, NO_PAGE));
         for page in [0, 0x1000, 0xF_FFFF_FFFF_F000] {
-            posted.set([page, page].into_iter());
+            let _ = posted.set([page, page].into_iter());
             assert!(is_for(&posted, page) && !is_for(&posted, page ^ 0x2000));
         }
-        posted.set([0x1000, 0x2000].into_iter());
+        assert!(posted.set([0x1000, 0x2000].into_iter()), "who took the last page's is left");
         assert!(!is_for(&posted, 0x1000) && !is_for(&posted, 0x2000));
-        posted.set(core::iter::empty());
+        assert!(!posted.set(core::iter::empty()));
         assert!(!is_for(&posted, 0) && !is_for(&posted, 0x1000) && !is_for(&posted, NO_PAGE));
     }
 
@@ -86,28 +88,30 @@ mod tests {
     fn who_takes_another_pages_is_left_first() {
         let posted = PostedTo::default();
         assert!(!posted.begin(0x1000), "nobody takes any");
-        posted.set([0x1000].into_iter());
+        assert!(!posted.set([0x1000].into_iter()));
         assert!(!posted.begin(0x1000), "it is its own");
         assert!(is_for(&posted, 0x1000));
         assert!(posted.begin(0x2000));
         assert!(!is_for(&posted, 0x1000) && !is_for(&posted, 0x2000));
         assert!(!posted.begin(0x2000), "nobody takes any by now");
+        assert!(!posted.set([0x2000].into_iter()));
+        assert!(posted.set(core::iter::empty()), "none comes, and another page's may");
+        assert!(!posted.begin(0x1000));
     }
 
     #[test]
     fn what_was_meanwhile_is_seen() {
         let posted = PostedTo::default();
-        posted.set([0x1000].into_iter());
+        let change = || posted.begin(0x2000) | posted.set([0x1000].into_iter());
+        change();
         let before = posted.look();
-        posted.set([0x1000].into_iter());
+        assert!(!posted.set([0x1000].into_iter()));
         assert_eq!(posted.look(), before);
-        posted.begin(0x2000);
-        posted.set([0x1000].into_iter());
+        change();
         assert!(is_for(&posted, 0x1000) && posted.look() != before);
         // Its count goes around without the page.
         for _ in 0..0x2000 {
-            posted.begin(0x2000);
-            posted.set([0x1000].into_iter());
+            change();
             assert!(is_for(&posted, 0x1000));
         }
     }

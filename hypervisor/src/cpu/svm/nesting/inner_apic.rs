@@ -62,6 +62,8 @@ pub struct Taking {
     pub(super) owns: bool,
     /// It doesn't, for one entry.
     pub(super) not_now: bool,
-    /// What devices post to, as it was found last, and since when, by the TSC.
-    pub(super) posted: (u64, u64),
+    /// What devices post to, as it was found last; since when, by the TSC, while something of
+    /// another page's may be on its way.
+    pub(super) posted: u64,
+    pub(super) unsettled: Option<u64>,
 }

@@ -44,6 +44,12 @@ impl Nesting {
         self.serve(v01, Exit::NestedFault { address, fetch: false, table: false, event: None })
     }
 
+    /// Is it to be seen what an interrupt is before L1 is told? If it is L1's and L1 holds it back,
+    /// nothing would tell when no more.
+    fn looks_first(&self, v01: &Vmcb) -> bool {
+        self.posts.is_some() && !self.nest.control().holds_interrupts(v01, self.inner)
+    }
+
     /// A physical interrupt came that may be nothing to L1.
     #[cold]
     fn interrupted(&mut self, event: Option<Event>) -> Inner {
@@ -230,7 +236,7 @@ impl SvmCpu {
             machine_check::in_progress,
         ) {
             // It may be L2's own, which is posted.
-            Owner::L1(exit::INTR) if nesting.posts.is_some() => Ok(nesting.interrupted(event)),
+            Owner::L1(exit::INTR) if nesting.looks_first(v01) => Ok(nesting.interrupted(event)),
             Owner::L1(code) => Err(code),
             Owner::Tables => nesting.fill(v01, memory, event),
             Owner::Host => nesting.put_right((v01, memory, msr), event, &in_service),

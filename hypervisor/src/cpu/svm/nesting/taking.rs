@@ -76,15 +76,16 @@ impl Nesting {
         let not_now = core::mem::take(&mut self.taking.not_now);
         let (posts, apic) = (self.posts?, self.apic.as_ref()?);
         let word = posts.look();
-        if self.taking.posted.0 != word {
-            self.taking.posted = (word, rdtsc());
+        if self.taking.posted != word {
+            (self.taking.posted, self.taking.unsettled) = (word, Some(rdtsc()));
         }
-        // The last of another's may still be on its way.
-        let settled = tsc_hz() / 1_000_000 * x2apic::MESSAGE_US;
+        if self.taking.unsettled.is_some_and(is_settled) {
+            self.taking.unsettled = None;
+        }
         let v = &*self.inner;
         let possible = !not_now
             && PostedTo::is_for(word, apic.avic.page)
-            && rdtsc().wrapping_sub(self.taking.posted.1) >= settled
+            && self.taking.unsettled.is_none()
             && svm::pending(v).is_none_or(|event| event.vector < 32)
             && v.int_ctl & (HAS_FLAG | int_ctl::V_GIF) != HAS_FLAG
             && v.efer & EFER_LMA != 0;
@@ -173,6 +174,15 @@ impl Nesting {
             x2apic::eoi();
         }
     }
+}
+
+/// Is nothing of another page's on its way any more that was sent before this time?
+#[cold]
+fn is_settled(since: u64) -> bool {
+    let words = x2apic::request_bitmap();
+    let own = VectorSet::from_registers(|n| words.get(usize::from(n)).copied().unwrap_or(0));
+    let arrives = tsc_hz() / 1_000_000 * x2apic::MESSAGE_US;
+    rdtsc().wrapping_sub(since) >= arrives && own.iter().all(|vector| vector >= FIRST_RESERVED)
 }
 
 /// The vectors of the host's class.

@@ -55,10 +55,19 @@ impl PciBus {
         if now.is_some() && new.is_some() {
             function.hold(source);
         }
-        if let Some(wanted) = wanted
+        if let Some(wanted) = wanted.zip(written)
             && let Err(incident) = function.sources_mut().follow(cx.guest, source, wanted)
         {
             board.note(incident);
+        }
+        // What is masked goes on to be posted, as long as its entry says so.
+        if wanted.is_none() && now.is_some_and(|to| to.page.is_some()) {
+            let written = function.sources().written(source);
+            let sent = self.unit.as_ref().zip(written).map(|(unit, w)| unit.message(index, w));
+            let page = sent.and_then(|sent| sent.ok()?.1).map(|posted| posted.page);
+            if page != now.and_then(|to| to.page) {
+                function.sources_mut().unbind_one(cx.guest, source);
+            }
         }
         if let Err(incident) = function.program(shown, source, wanted.is_some()) {
             board.note(incident);
@@ -77,66 +86,46 @@ impl PciBus {
         vcpu: usize,
         vector: u8,
     ) -> Result<(), Fault> {
-        for before in [false, true] {
-            let (mut found, mut moved) = (false, false);
-            for index in 0..self.functions.len() {
-                for source in 0..self.function(index).map_or(0, |f| f.sources().len()) {
-                    let sources = self.function(index).map(|f| f.sources());
-                    let page = sources.and_then(|s| s.posts(source, vcpu, vector, before));
-                    let Some(page) = page else { continue };
-                    found = true;
-                    if self.post_one(cx, (index, source), (vcpu, vector, page)) && !before {
-                        self.route_source(board, cx, index, source)?;
-                        moved = true;
-                    }
+        let mut moved = false;
+        for index in 0..self.functions.len() {
+            for source in 0..self.function(index).map_or(0, |f| f.sources().len()) {
+                let sources = self.function(index).map(|f| f.sources());
+                if sources.is_some_and(|sources| sources.posts(source, vcpu, vector))
+                    && self.post_one(cx, index, source)
+                {
+                    self.route_source(board, cx, index, source)?;
+                    moved = true;
                 }
             }
-            if moved {
-                self.note_sources(board, cx)?;
-            }
-            if found {
-                break;
-            }
         }
-        Ok(())
+        if moved { self.note_sources(board, cx) } else { Ok(()) }
     }
 
-    /// One source's, which goes to this page by its route. True: it has another route by now.
-    fn post_one(
-        &self,
-        cx: &ExitContext,
-        (index, source): (usize, usize),
-        (vcpu, vector, page): (usize, u8, u64),
-    ) -> bool {
-        let (Some(function), Some(shown), Some(unit)) =
-            (self.function(index), self.config.function(index), &self.unit)
-        else {
-            return false;
-        };
+    /// One source's. True: by its entry it goes to another CPU than it does.
+    fn post_one(&self, cx: &ExitContext, index: usize, source: usize) -> bool {
+        let (Some(function), Some(unit)) = (self.function(index), &self.unit) else { return false };
+        let Some(written) = function.sources().written(source) else { return false };
         // As it is now: a guest's CPU changes without an invalidation.
-        let sent = function.written(shown, source).map(|written| unit.message(index, written));
-        match sent {
-            Some(Ok((message, Some(posted)))) => {
-                post(cx.guest, message.vector, posted.page);
-                let last = last(cx.guest, &message);
-                if posted.runs && last != vcpu {
-                    // Its doorbell.
-                    cx.guest.remotes[last].attend();
-                } else if let Some(tag) = posted.tag.filter(|_| !posted.runs) {
-                    unit.iommu.log_posted(tag);
-                }
-                last != vcpu
-            }
+        match unit.message(index, written) {
+            Ok((message, Some(posted))) => put(cx.guest, message.vector, posted.page),
             // It was on its way when that changed.
-            Some(Ok((message, None))) => {
+            Ok((message, None)) => {
                 cx.guest.deliver(&message);
-                false
+                return false;
             }
-            Some(Err(_)) | None => {
-                post(cx.guest, vector, page);
-                false
-            }
+            // There is no page any more.
+            Err(_) => return false,
         }
+        // Whoever clears that it runs looks at the page behind that.
+        let Ok((message, Some(posted))) = unit.message(index, written) else { return false };
+        let last = last(cx.guest, &message);
+        if posted.runs && last != cx.me {
+            // Its doorbell.
+            cx.guest.remotes[last].attend();
+        } else if let Some(tag) = posted.tag.filter(|_| !posted.runs) {
+            unit.iommu.log_posted(tag);
+        }
+        function.sources().route(source).is_some_and(|to| to.page.is_some() && to.vcpu != last)
     }
 
     /// How many interrupts of functions there can be.
@@ -156,8 +145,10 @@ impl PciBus {
             let to = || routes().filter(|to| to.vcpu == vcpu);
             to().filter(|to| to.page.is_none()).for_each(|to| guests.insert(to.vector));
             remote.routes.set_devices(guests);
-            if let Some(posted) = remote.posted_to() {
-                posted.set(to().filter_map(|to| to.page));
+            if let Some(posted) = remote.posted_to()
+                && posted.set(to().filter_map(|to| to.page))
+            {
+                cx.guest.ask_and_wait(cx.me, 1 << vcpu, request::FLUSH);
             }
         }
         let any = routes().next().is_some();
@@ -196,7 +187,7 @@ fn share_vectors(cx: &ExitContext, to: To) {
 }
 
 /// Puts a vector into the backing page.
-fn post(guest: &Guest, vector: u8, page: u64) {
+fn put(guest: &Guest, vector: u8, page: u64) {
     if let Some(page) = guest.memory.resolve(page, PAGE) {
         cpu::post_to_inner(page, vector);
     }

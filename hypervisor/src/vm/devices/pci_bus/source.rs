@@ -4,12 +4,14 @@
 //! and for a paravirtual function, whose sidecore sends by words of ours: `Units` tells them apart
 //! by the requester (`routing::calls`).
 
+use crate::cpu::{rdtsc, tsc_hz};
 use crate::vm::guest::Guest;
 use crate::vm::interrupts::iommu_units::Units;
 use crate::vm::stop::Incident;
 use ::iommu::Bdf;
 use alloc::vec::Vec;
 use routing::{Units as _, VcpuRoutes, rebind, unbind};
+use virtual_pc::message::Written;
 
 /// The sources of one function: the entries of its MSI-X table, or its MSI capability alone.
 pub struct Sources {
@@ -22,9 +24,14 @@ struct Source {
     /// Its interrupt entry.
     entry: u16,
     route: Option<Route>,
-    /// Where it was posted to before: what was sent there may come late.
-    left: Option<To>,
+    /// Where it was posted to before, until this time: what was sent there may come late.
+    left: Option<(To, u64)>,
+    /// What it writes, or would if it weren't masked.
+    written: Option<Written>,
 }
+
+/// After so many milliseconds nothing comes any more.
+const LATE_MS: u64 = 100;
 
 /// Where a source's interrupts go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +54,7 @@ struct Route {
 impl Sources {
     /// With these interrupt entries, none of them routed.
     pub fn new(requester: Bdf, entries: impl Iterator<Item = u16>) -> Self {
-        let source = |entry| Source { entry, route: None, left: None };
+        let source = |entry| Source { entry, route: None, left: None, written: None };
         Sources { requester, all: entries.map(source).collect() }
     }
 
@@ -66,11 +73,17 @@ impl Sources {
         self.all.get(source)?.route.map(|route| route.to)
     }
 
-    /// The backing page that a source posts to, or did before, by this vector of this vCPU's.
-    pub fn posts(&self, source: usize, vcpu: usize, vector: u8, before: bool) -> Option<u64> {
-        let source = self.all.get(source)?;
-        let to = if before { source.left } else { source.route.map(|route| route.to) };
-        to.filter(|to| (to.vcpu, to.vector) == (vcpu, vector))?.page
+    /// Does a source post to a guest of this vCPU's by this vector, or did it shortly before?
+    pub fn posts(&self, source: usize, vcpu: usize, vector: u8) -> bool {
+        let Some(source) = self.all.get(source) else { return false };
+        let is_so = |to: To| (to.vcpu, to.vector, to.page.is_some()) == (vcpu, vector, true);
+        source.route.is_some_and(|route| is_so(route.to))
+            || source.left.is_some_and(|(to, until)| is_so(to) && rdtsc() < until)
+    }
+
+    /// What a source writes, or would if it weren't masked, as it was routed last.
+    pub fn written(&self, source: usize) -> Option<Written> {
+        self.all.get(source)?.written
     }
 
     /// The interrupt entry of a source that is routed.
@@ -83,15 +96,20 @@ impl Sources {
         (0..self.all.len()).filter_map(|source| self.route(source))
     }
 
-    /// Sends a source's interrupts there.
-    pub fn follow(&mut self, owner: &Guest, source: usize, to: To) -> Result<(), Incident> {
-        if self.route(source) == Some(to) {
+    /// Sends a source's interrupts there, which it asks for by this message.
+    pub fn follow(
+        &mut self,
+        owner: &Guest,
+        source: usize,
+        (to, written): (To, Written),
+    ) -> Result<(), Incident> {
+        let now = self.route(source);
+        let Some(source) = self.all.get_mut(source) else { return Ok(()) };
+        source.written = Some(written);
+        if now == Some(to) {
             return Ok(());
         }
-        let Some(source) = self.all.get_mut(source) else { return Ok(()) };
-        let from = source.route.take();
-        source.left = from.map(|route| route.to).filter(|to| to.page.is_some()).or(source.left);
-        let from = from.map(|route| (routes(owner, route.to), route.bound));
+        let from = source.leave().map(|route| (routes(owner, route.to), route.bound));
         let at = (self.requester, source.entry);
         let bound = rebind(&Units, at, from, (routes(owner, to), to.vector));
         source.route = bound.map(|bound| Route { to, bound });
@@ -102,10 +120,20 @@ impl Sources {
         }
     }
 
+    /// The interrupts of one go nowhere.
+    pub fn unbind_one(&mut self, owner: &Guest, source: usize) {
+        if let Some(source) = self.all.get_mut(source)
+            && let Some(route) = source.leave()
+        {
+            let bound = (routes(owner, route.to), route.bound);
+            unbind(&Units, (self.requester, source.entry), bound);
+        }
+    }
+
     /// The interrupts of all of them go nowhere.
     pub fn unbind(&mut self, owner: &Guest) {
         for source in &mut self.all {
-            source.left = None;
+            (source.left, source.written) = (None, None);
             if let Some(route) = source.route.take() {
                 let bound = (routes(owner, route.to), route.bound);
                 unbind(&Units, (self.requester, source.entry), bound);
@@ -120,6 +148,17 @@ impl Sources {
             Units.clear_irte(self.requester, source.entry);
         }
         self.unbind(owner);
+    }
+}
+
+impl Source {
+    /// It isn't routed any more, but for what was posted.
+    fn leave(&mut self) -> Option<Route> {
+        let route = self.route.take()?;
+        if route.to.page.is_some() {
+            self.left = Some((route.to, rdtsc() + tsc_hz() / 1000 * LATE_MS));
+        }
+        Some(route)
     }
 }
 

@@ -26,9 +26,11 @@ impl Guest {
         if let Some(posting) = vcpu.posting.filter(|_| class(vector) != 0) {
             return posting.post(vector);
         }
-        // The receiver may be in any mode by the time it arrives: then the host takes it.
+        // The receiver may be in any mode by the time it arrives: then the host takes it. Where
+        // several have vectors on its core, these are others'.
         let own = self.policy == Policy::Direct && is_ordinary(vector);
-        if vcpu.core.slot().is_none() && (own || carries_itself(self.policy, vector)) {
+        let alone = vcpu.core.slot().is_none() && !vcpu.posts();
+        if alone && (own || carries_itself(self.policy, vector)) {
             x2apic::send_ipi(vcpu.apic_id, vector);
         } else {
             vcpu.mailbox.post(&vcpu.core, vector);

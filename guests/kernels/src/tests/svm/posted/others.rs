@@ -17,7 +17,7 @@ use crate::counters::{Counted, Window};
 use crate::edu::{self as device, Edu};
 use crate::tests::viommu::endpoint;
 use crate::unit::{Ask, Place, Unit};
-use crate::{boot::Boot, console::check, cpu, idt, smp as cpus, wait};
+use crate::{boot::Boot, console::check, cpu, idt, smp as cpus, wait, x2apic};
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use ledger::Reason;
 
@@ -192,6 +192,7 @@ pub fn smp(test: &str, boot: &Boot) {
         return;
     }
     let Some(mut pair) = Pair::new(test, boot) else { return };
+    ipis(test);
     // As it is known here, the guest runs at this CPU.
     by_itself(test, &mut pair.posts);
     code::put(code::STAYS, 0);
@@ -206,6 +207,29 @@ pub fn smp(test: &str, boot: &Boot) {
     check!(test, done && left == exit::VMMCALL, "the guest on the second CPU: {left:#x}");
     check!(test, is_empty(&BACKING) && is_empty(&OTHER), "nothing is left");
     pair.end(test);
+}
+
+/// This kernel's own, by vectors of the class that the host has on its CPUs.
+const IPIS: [u8; 4] = [0xF0, 0xF8, 0xFC, 0xFD];
+
+fn ipis(test: &str) {
+    IPIS.iter().for_each(|vector| idt::on(*vector, |_| x2apic::complete()));
+    let hears = |_| {
+        cpu::enable_interrupts();
+        wait::patiently(|| IPIS.iter().all(|vector| idt::count(*vector) >= ROUNDS));
+        cpu::disable_interrupts();
+    };
+    let done = cpus::others(2, hears, || {
+        (1..=ROUNDS).all(|round| {
+            IPIS.iter().all(|vector| {
+                x2apic::send(1, u64::from(*vector));
+                wait::patiently(|| idt::count_on(1, *vector) == round)
+            })
+        })
+    });
+    let counts = IPIS.map(|vector| idt::count_on(1, vector));
+    let right = done && counts == [ROUNDS; 4];
+    check!(test, right, "IPIs by F0h, F8h, FCh and FDh: {counts:?} of {ROUNDS} came");
 }
 
 /// The guest is at another CPU by now, which its entry says and the unit wasn't told.
