@@ -12,7 +12,7 @@ use crate::{
     table::{Table, rounded},
 };
 use anyhow::{Result, bail};
-use plan::{Micros, Plan, Size};
+use plan::{GuestIommu, IommuUnit, Micros, Plan, Policy, Size, Vm};
 use std::{collections::BTreeSet, path::PathBuf};
 
 const EXAMPLE: &str = "\
@@ -143,7 +143,7 @@ fn show(plan: &Plan<File>) -> Result<String> {
             if vm.cmdline.is_empty() { "-".into() } else { vm.cmdline.clone() },
         ]);
     }
-    let mut notes = shared_cores(plan);
+    let mut notes = shared_cores(plan) + &own_units(plan);
     for shared in plan.shared_nics() {
         let macs = |i| match shared.macs.get(usize::from(i)) {
             Some(mac) => format!("vf{i} {mac}"),
@@ -174,6 +174,39 @@ fn show(plan: &Plan<File>) -> Result<String> {
     Ok(format!(
         "{table}{notes}The plan is good: {vms}, {memory} of guest memory{disks}; core 0 is the host's.\n"
     ))
+}
+
+/// A line for each VM that may run guests of its own, or has an IOMMU of its own.
+fn own_units(plan: &Plan<File>) -> String {
+    let line = |vm: &Vm<File>| {
+        let unit = match vm.iommu {
+            GuestIommu::None => None,
+            GuestIommu::Virtio | GuestIommu::VirtioOptimistic => Some("a virtio-iommu"),
+            GuestIommu::VtD | GuestIommu::VtDOptimistic => Some("a VT-d unit"),
+            GuestIommu::AmdVi | GuestIommu::AmdViOptimistic => Some("an AMD-Vi unit"),
+        };
+        let behind = unit.map(|unit| format!("has its devices behind {unit} of its own"));
+        let says: Vec<_> = vm
+            .nested
+            .then(|| "may run guests of its own".into())
+            .into_iter()
+            .chain(behind)
+            .collect();
+        let posts = match (vm.nested, vm.iommu.unit(), vm.interrupts) {
+            (true, Some(IommuUnit::AmdVi), Some(Policy::Trap)) => {
+                ", which posts interrupts to its guests"
+            }
+            (true, Some(IommuUnit::AmdVi), _) => {
+                ", which posts nothing to its guests (interrupts = \"trap\" has it do so)"
+            }
+            _ => "",
+        };
+        match says.len() {
+            0 => String::new(),
+            _ => format!("{}: it {}{posts}.\n", vm.name, says.join(" and ")),
+        }
+    };
+    plan.vms.iter().map(line).collect()
 }
 
 /// A line for each core that isn't one vCPU's own: who is on it, how they share it.
@@ -232,6 +265,28 @@ The plan is good: 1 VM, 1G of guest memory; core 0 is the host's.
         assert!(shown.contains("a\\u{1b}[2J\\nb") && shown.contains("k\\u{1b}[2J, 32"), "{shown}");
         assert_eq!(shown.lines().count(), 5, "{shown}");
         assert!(shown.contains("\na: with pci=nomsi in its command line"), "{shown}");
+    }
+
+    #[test]
+    fn guests_of_a_guest_and_its_own_iommu_are_told() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("k"), load::tests::tiny_kernel()).unwrap();
+        let file = dir.path().join("vm.toml");
+        let said = |more: &str| {
+            let text = format!("[host]\nsidecores=1\n[vm.a]\nkernel='k'\n{more}");
+            fs::write(&file, text).unwrap();
+            let shown = show(&load::plan(&file).unwrap()).unwrap();
+            shown.lines().find(|line| line.starts_with("a: it")).map(str::to_owned)
+        };
+        assert_eq!(said(""), None);
+        let nested = said("nested=true\n").unwrap();
+        assert_eq!(nested, "a: it may run guests of its own.");
+        let behind = said("devices=['nvme0']\niommu='vt-d-optimistic'\n").unwrap();
+        assert_eq!(behind, "a: it has its devices behind a VT-d unit of its own.");
+        let both = "nested=true\ndevices=['nvme0']\niommu='amd-vi'\n";
+        assert!(said(both).unwrap().contains("posts nothing to its guests"));
+        let posts = said(&format!("{both}interrupts='trap'\n")).unwrap();
+        assert!(posts.ends_with("which posts interrupts to its guests."), "{posts}");
     }
 
     #[test]

@@ -19,4 +19,6 @@ pub const MAX_VFS: u8 = 64;
 pub(crate) const MAX_NAME: usize = 32;
 /// Slots 1 to 31 of the guest's PCI bus; slot 0 is the host bridge.
 pub(crate) const MAX_DEVICES: usize = 31;
+/// Devices behind an IOMMU of the guest's own; `viommu` has room for no more.
+pub(crate) const MAX_BEHIND_IOMMU: usize = 8;
 pub(crate) const LARGE_PAGE: u64 = 2 << 20;

@@ -4,8 +4,8 @@
 use crate::{
     Class, Coalesce, DeviceName, GuestIommu, Network, Place, Plan, UplinkProblem,
     bounds::{
-        LARGE_PAGE, MAX_CMDLINE, MAX_CORE, MAX_DEVICES, MAX_MEMORY, MAX_NAME, MAX_NETWORKS,
-        MAX_VCPUS, MAX_VFS, MIN_MEMORY,
+        LARGE_PAGE, MAX_BEHIND_IOMMU, MAX_CMDLINE, MAX_CORE, MAX_DEVICES, MAX_MEMORY, MAX_NAME,
+        MAX_NETWORKS, MAX_VCPUS, MAX_VFS, MIN_MEMORY,
     },
     problem::{Error, Problem},
 };
@@ -87,10 +87,13 @@ impl<F> Plan<F> {
         if vm.iommu != GuestIommu::None && vm.devices.is_empty() {
             return error("iommu", Problem::NothingBehindIommu);
         }
+        if vm.iommu != GuestIommu::None && vm.devices.len() > MAX_BEHIND_IOMMU {
+            return error("iommu", Problem::ManyBehindIommu(vm.devices.len()));
+        }
         let shared = vm.cpus.iter().find(|core| self.shares(**core) > 1);
         if vm.iommu != GuestIommu::None && self.sidecores.is_empty() {
             if vm.iommu.optimism_us() > 0 {
-                return error("iommu", Problem::IommuByExits);
+                return error("iommu", Problem::IommuByExits(vm.iommu.strict()));
             }
             if let Some(core) = shared {
                 return error("iommu", Problem::IommuShared(*core));

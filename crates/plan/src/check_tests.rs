@@ -82,8 +82,12 @@ fn a_guest_s_own_iommu_has_a_device_and_a_place_on_the_bus() {
     let alone = sentence(|vm| vm.iommu = GuestIommu::Virtio);
     assert!(alone.contains("[vm.db] iommu: nothing would be behind"), "{alone}");
     let address = |device| DeviceName::Address { segment: 0, bus: 0, device, function: 0 };
+    for (_, iommu) in GuestIommu::ALL.into_iter().filter(|(_, i)| *i != GuestIommu::None) {
+        let many = sentence(|vm| (vm.iommu, vm.devices) = (iommu, (0..9).map(address).collect()));
+        assert!(many.contains("9 devices would be behind"), "{iommu:?}: {many}");
+    }
     let full = sentence(|vm| {
-        (vm.iommu, vm.devices) = (GuestIommu::Virtio, (0..31).map(address).collect());
+        vm.devices = (0..32).map(address).collect();
     });
     assert!(full.contains("32"), "{full}");
     let mut plan = two();

@@ -104,6 +104,10 @@ fn each_mistake_names_its_place_what_was_found_and_what_is_right() {
             "vm.toml:4: [vm.a] iommu: without a sidecore nobody ends what an optimistic IOMMU leaves mapped; give sidecores under [host], or use \"virtio\"",
         ),
         (
+            "[vm.a]\nkernel = 'k'\ndevices = ['nvme0']\niommu = 'amd-vi-optimistic'\n",
+            "vm.toml:4: [vm.a] iommu: without a sidecore nobody ends what an optimistic IOMMU leaves mapped; give sidecores under [host], or use \"amd-vi\"",
+        ),
+        (
             "[vm.a]\nkernel = 'k'\niommu = 'virtio'\n",
             "vm.toml:3: [vm.a] iommu: nothing would be behind the VM's own IOMMU: it is for devices that the VM owns; name one under devices, such as [\"nvme0\"], or leave iommu out",
         ),

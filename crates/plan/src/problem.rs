@@ -5,8 +5,8 @@ use crate::{
     MAX_RAM_DISK, MAX_SERIAL, MAX_SERVED, MAX_SHARES, MAX_SIDECORES, MAX_WEIGHT, Mac, Micros,
     MovingProblem, PartProblem, Place, SECTOR, SLICES, Size, UplinkProblem,
     bounds::{
-        MAX_CMDLINE, MAX_CORE, MAX_DEVICES, MAX_MEMORY, MAX_NAME, MAX_NETWORKS, MAX_VCPUS, MAX_VFS,
-        MIN_MEMORY,
+        MAX_BEHIND_IOMMU, MAX_CMDLINE, MAX_CORE, MAX_DEVICES, MAX_MEMORY, MAX_NAME, MAX_NETWORKS,
+        MAX_VCPUS, MAX_VFS, MIN_MEMORY,
     },
     place::before,
     shown::Shown,
@@ -100,9 +100,14 @@ pub enum Problem {
     IommuShared(u32),
     /// An optimistic IOMMU of the guest's own that exits serve: nobody looks when the time is over.
     #[error(
-        "without a sidecore nobody ends what an optimistic IOMMU leaves mapped; give sidecores under [host], or use \"virtio\""
+        "without a sidecore nobody ends what an optimistic IOMMU leaves mapped; give sidecores under [host], or use \"{0}\""
     )]
-    IommuByExits,
+    IommuByExits(&'static str),
+    /// More devices behind an IOMMU of the guest's own than it takes.
+    #[error(
+        "{0} devices would be behind the VM's own IOMMU, and it has room for {MAX_BEHIND_IOMMU}; give the others to another VM, or leave iommu out"
+    )]
+    ManyBehindIommu(usize),
     /// A core that serves devices and is to run a guest.
     #[error(
         "core {core} is VM `{}`'s; a sidecore runs no guest, so give one of them another core", Shown(.by)

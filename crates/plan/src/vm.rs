@@ -113,6 +113,16 @@ impl GuestIommu {
         }
     }
 
+    /// The name of the one that does the same, and leaves nothing mapped.
+    pub const fn strict(self) -> &'static str {
+        match self {
+            GuestIommu::None => "none",
+            GuestIommu::Virtio | GuestIommu::VirtioOptimistic => "virtio",
+            GuestIommu::VtD | GuestIommu::VtDOptimistic => "vt-d",
+            GuestIommu::AmdVi | GuestIommu::AmdViOptimistic => "amd-vi",
+        }
+    }
+
     /// Is it a virtio-iommu?
     pub const fn is_virtio(self) -> bool {
         matches!(self, GuestIommu::Virtio | GuestIommu::VirtioOptimistic)

@@ -23,8 +23,8 @@ use serde::Serialize;
 /// What `bench nested` takes.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// Another hypervisor: below the same kernel, on the same machine, as a column beside ours; and
-    /// above us, with a guest of its own
+    /// KVM, too: below the same small kernel, as a column beside ours; and Debian's kernel with KVM
+    /// as L1 on the bare machine, in Exitless and in KVM
     #[arg(long, value_enum)]
     peer: Option<Peer>,
     #[command(flatten)]
