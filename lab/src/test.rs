@@ -56,8 +56,20 @@ const FUZZ_SECONDS: u64 = 4;
 /// How many changes to each crate are tried.
 const CHANGES: &str = "3";
 
+const HELP: &str = "\
+Examples:
+  exitless test                      all of it: some 50 minutes on an idle machine of two cores
+  exitless test --quick              what to run before each commit
+  exitless test --only nesting/svm-  the cases in the emulator with this in their name
+  exitless test --only nesting/ --list
+                                     their names, and nothing is run
+  exitless test --long               hours of it; `exitless soak` plays for as long as you say
+
+A case that fails has behind its line what its VMs said, and the host's table of their exits.";
+
 /// Run every check and test.
 #[derive(clap::Args, Clone, Debug)]
+#[command(after_help = exitless::help::flow(HELP))]
 pub struct Args {
     /// Only what takes up to three minutes on an idle machine, once it is built: no Miri and no
     /// bench, fewer random cases
