@@ -58,12 +58,10 @@ const CHANGES: &str = "3";
 
 const HELP: &str = "\
 Examples:
-  exitless test                      all of it: some 50 minutes on an idle machine of two cores
+  exitless test                      all of it: an hour, on two cores
   exitless test --quick              what to run before each commit
-  exitless test --only nesting/svm-  the cases in the emulator with this in their name
-  exitless test --only nesting/ --list
-                                     their names, and nothing is run
-  exitless test --long               hours of it; `exitless soak` plays for as long as you say
+  exitless test --only nesting/svm-  cases with this in their name
+  exitless test --long               takes hours
 
 A case that fails has behind its line what its VMs said, and the host's table of their exits.";
 
