@@ -23,7 +23,8 @@ const PAGE: u64 = 4096;
 /// The words of a map of MSRs that have an x2APIC's registers.
 const X2APIC_WORDS: core::ops::Range<usize> = 0x800 * 2 / 64..0x900 * 2 / 64;
 const X2APIC: core::ops::Range<u32> = 0x800..0x900;
-const EOI: u32 = 0x80B;
+/// By which L2 completes interrupts.
+pub(super) const EOI_MSR: u32 = 0x80B;
 
 impl Nesting {
     /// VMRUN, by a block that was checked. True: what is known of L1's tables has the registers
@@ -56,7 +57,7 @@ impl Nesting {
                 let page = ApicMemory(page);
                 let completes = self.posts.is_some() && {
                     let (msrs, ports) = self.nest.control().maps();
-                    self.nest.control().lets_write(EOI, &Maps { memory, msrs, ports })
+                    self.nest.control().lets_write(EOI_MSR, &Maps { memory, msrs, ports })
                 };
                 Some(InnerApic { avic, page, offered: None, told: None, completes })
             }

@@ -7,15 +7,15 @@
 //! host's class from it, by which all others come, L1's own among them, and its EOI is the core's.
 //!
 //! Guarantees: a vector of another's never comes to a gate of L2's, wherever its IDT lies: it
-//! raises
-//! #GP, which exits; one that is posted to another L2 comes while none takes its own itself. What
-//! L2 has in service when L1 goes on, or when it is to have an interrupt of L1's making, is in
+//! raises #GP, which exits; one that is posted to another L2 comes while none takes its own itself.
+//! What L2 has in service when L1 goes on, or when it is to have an interrupt of L1's making, is in
 //! service in its backing page from then on, and nowhere else.
 //!
 //! Doesn't guarantee that an L2 which holds interrupts back by its IF is left for one: core 0 looks
 //! after that ([`PerCpu::watch_taking`](crate::cpu::PerCpu::watch_taking)).
 
 use super::Nesting;
+use super::apic::EOI_MSR;
 use super::inner_apic::Kept;
 use super::instructions::CR8;
 use crate::cpu::{rdtsc, this, tsc_hz, x2apic};
@@ -30,7 +30,7 @@ const WATCHED: u32 = misc1::LIDT | misc1::SIDT;
 const GENERAL_PROTECTION: u32 = 13;
 const EFER_LMA: u64 = 1 << 10;
 /// The word of a map of MSRs that has EOI, and the bit of a write.
-const EOI: (usize, u64) = (0x80B * 2 / 64, 1 << (0x80B * 2 % 64 + 1));
+const EOI: (usize, u64) = (EOI_MSR as usize * 2 / 64, 1 << (EOI_MSR * 2 % 64 + 1));
 /// Interrupts that can be in service at once, one of each class.
 const MOST_IN_SERVICE: usize = 16;
 
