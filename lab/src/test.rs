@@ -46,6 +46,8 @@ const HUGE_PAGES: &[&str] = &["test", "-p", "daemon-os", "--", "--ignored", "hug
 const EXAMPLES: &[&str] = &["test", "-p", "exitless-io", "--test", "examples", "--", "--ignored"];
 /// What makes the daemon's Debian package and tries it.
 const PACKAGE: &str = "daemon/debian/try";
+const UNIT_STEP: &str = "unit and property tests";
+const UNIT: &[&str] = &["test", "--no-fail-fast"];
 const LOOM_STEP: &str = "loom on mailboxes, shared cores, routes, sidecores and virtqueues";
 const MIRI_STEP: &str = "Miri on the crates that fit";
 const FUZZ_BUILD_STEP: &str = "the fuzz targets, linked";
@@ -69,7 +71,7 @@ A case that fails has behind its line what its VMs said, and the host's table of
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = exitless::help::flow(HELP))]
 pub struct Args {
-    /// Only what takes up to three minutes on an idle machine, once it is built: no Miri and no
+    /// Only what takes up to five minutes on an idle machine, once it is built: no Miri and no
     /// bench, fewer random cases
     #[arg(long)]
     quick: bool,
@@ -158,7 +160,9 @@ impl Steps<'_> {
             let wrong = imports::check(&self.cx.root)?;
             Ok((judged(wrong.is_empty()), wrong))
         })?;
-        self.cargo("unit and property tests", &["test", "--no-fail-fast"])?;
+        if !self.quick {
+            self.cargo(UNIT_STEP, UNIT)?;
+        }
         let cx = self.cx;
         self.cargo_with("NBD servers of others", NBD_SERVERS, needs::nbd_servers(cx))?;
         self.cargo_with("the daemon, by root", AS_ROOT, needs::root_and_tap())?;
@@ -190,7 +194,13 @@ impl Steps<'_> {
         built.extend(self.lints());
         built.push(self.fuzz_crate());
         let mut others = if self.quick { Vec::new() } else { ahead::fetched(self.cx) };
-        others.push(self.loom());
+        if self.quick {
+            // Half of their time they wait for clocks of their own.
+            others.push(Job::step(UNIT_STEP, self.cargo_command(UNIT)));
+            built.push(self.loom());
+        } else {
+            others.push(self.loom());
+        }
         others.extend(self.miri()?);
         if self.long && fuzz::missing(self.cx).is_none() {
             others.push(Job::step(FUZZ_BUILD_STEP, fuzz::build_command(self.cx)));
@@ -334,13 +344,17 @@ impl Steps<'_> {
         Ok(Some(Job::step(MIRI_STEP, command)))
     }
 
-    fn cargo(&mut self, name: &str, args: &[&str]) -> Result<()> {
+    fn cargo_command(&self, args: &[&str]) -> Command {
         let mut command = self.cx.cargo();
         command.args(args);
         if !self.long {
             command.env("PROPTEST_CASES", if self.quick { "32" } else { "128" });
         }
-        let cx = self.cx;
+        command
+    }
+
+    fn cargo(&mut self, name: &str, args: &[&str]) -> Result<()> {
+        let (command, cx) = (self.cargo_command(args), self.cx);
         self.step(name, || capture(command, || cx.interrupted()))
     }
 
