@@ -186,21 +186,22 @@ impl Steps<'_> {
     }
 
     /// What takes minutes and nothing of the machine but a core: what later steps need, lints,
-    /// loom, Miri, and the fuzz targets' build. And what is fetched, for which nobody needs to
+    /// loom, Miri, the fuzz targets' build, and a quick test's unit tests. And what is fetched, for which nobody needs to
     /// wait.
     fn beside(&mut self) -> Result<Vec<Vec<Job>>> {
         needs::loader(self.cx)?;
         let mut built = ahead::built(self.cx, self.quick);
         built.extend(self.lints());
         built.push(self.fuzz_crate());
-        let mut others = if self.quick { Vec::new() } else { ahead::fetched(self.cx) };
-        if self.quick {
-            // Half of their time they wait for clocks of their own.
-            others.push(Job::step(UNIT_STEP, self.cargo_command(UNIT)));
+        let mut others = if self.quick {
             built.push(self.loom());
+            // Half of their time they wait for clocks of their own.
+            vec![Job::step(UNIT_STEP, self.cargo_command(UNIT))]
         } else {
-            others.push(self.loom());
-        }
+            let mut fetched = ahead::fetched(self.cx);
+            fetched.push(self.loom());
+            fetched
+        };
         others.extend(self.miri()?);
         if self.long && fuzz::missing(self.cx).is_none() {
             others.push(Job::step(FUZZ_BUILD_STEP, fuzz::build_command(self.cx)));

@@ -44,7 +44,7 @@ pub(super) const SHARED: [&str; 7] = [
 
 /// Of these the one that single-steps over what faults. Where a time slice ends right behind a
 /// fault, Debian's Bochs has the faulting instruction executed again on the handler's stack
-/// (`exceptions.patch`), and slices end so in every third build.
+/// (`exceptions.patch`). So it was in three of eight runs whose clocks went otherwise.
 const STEPS: &str = "traps";
 
 /// They begin at once.
