@@ -186,8 +186,8 @@ impl Steps<'_> {
     }
 
     /// What takes minutes and nothing of the machine but a core: what later steps need, lints,
-    /// loom, Miri, the fuzz targets' build, and a quick test's unit tests. And what is fetched, for which nobody needs to
-    /// wait.
+    /// loom, Miri, the fuzz targets' build, and a quick test's unit tests. And what is fetched, for
+    /// which nobody needs to wait.
     fn beside(&mut self) -> Result<Vec<Vec<Job>>> {
         needs::loader(self.cx)?;
         let mut built = ahead::built(self.cx, self.quick);
