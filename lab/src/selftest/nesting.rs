@@ -61,7 +61,7 @@ pub fn all() -> Vec<Case> {
     cases.push(case("nesting/svm-registers".to_owned(), true, [registers]));
     let lives = vec!["life 0\n", "life 1\n", "life 2\n"];
     let restart = again("svm-restart", Policy::Direct);
-    let restart = Guest { cpus: 2, says: lives, ..with(restart) };
+    let restart = Guest { cpus: 2, says: lives.clone(), ..with(restart) };
     cases.push(case("nesting/svm-restart".to_owned(), false, [restart]));
     let end = Expected::Fault("triple fault");
     let shutdown = Guest { end, ..with(guest("svm-shutdown", None)) };
@@ -80,6 +80,8 @@ pub fn all() -> Vec<Case> {
     cases.push(case("nesting/svm-posted-others".to_owned(), false, others));
     let smp = [Guest { cpus: 2, ..both("svm-posted-smp") }];
     cases.push(case("nesting/svm-posted-smp".to_owned(), false, smp));
+    let anew = Guest { cpus: 2, restarts: true, says: lives, ..posts("svm-posted-restart") };
+    cases.push(case("nesting/svm-posted-restart".to_owned(), false, [anew]));
     let pair = [posts("svm-posted-hostile"), heartbeat("", Policy::Direct)];
     cases.push(case("nesting/svm-posted-hostile".to_owned(), false, pair));
     let bare = guest(ALL_BARE, Policy::Trap);

@@ -162,6 +162,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("svm-posted-others", svm::posted_others),
     ("svm-posted-smp", svm::posted_smp),
     ("svm-posted-hostile", svm::posted_hostile),
+    ("svm-posted-restart", svm::posted_restart),
     ("svm-restart", svm::restart),
     ("svm-shutdown", svm::shutdown),
     ("vmx-exits", vmx::exits),

@@ -395,6 +395,9 @@ pub use interrupts::interrupts;
 pub use levels::levels;
 pub use open::open;
 pub use paging::{paging, touched};
-pub use posted::{hostile as posted_hostile, others as posted_others, posted, smp as posted_smp};
+pub use posted::{
+    hostile as posted_hostile, others as posted_others, posted, restart as posted_restart,
+    smp as posted_smp,
+};
 pub use registers::registers;
 pub use smp::{events, restart, shutdown};

@@ -10,6 +10,7 @@ mod executes;
 mod hostile;
 mod others;
 mod own;
+mod restart;
 
 use super::block::{self, Frame, Guest, exit, let_in};
 use super::{begin, end, inside, paging};
@@ -26,6 +27,7 @@ use ledger::Reason;
 
 pub use hostile::hostile;
 pub use others::{others, smp};
+pub use restart::restart;
 
 /// The device's, for the guest; and a lower one.
 const VECTOR: u8 = 0xA1;

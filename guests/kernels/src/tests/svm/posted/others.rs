@@ -92,7 +92,8 @@ impl Pair {
     }
 }
 
-fn is_empty(page: &Frame) -> bool {
+/// Nothing is requested there, or in service.
+pub(super) fn is_empty(page: &Frame) -> bool {
     (0..=u8::MAX).all(|vector| !is_in(page, REQUEST, vector) && !is_in(page, IN_SERVICE, vector))
 }
 
@@ -170,7 +171,7 @@ fn both(test: &str, pair: &mut Pair) {
 }
 
 /// The second CPU's part: a guest with the first page, until it is to go.
-fn stay(_: usize) {
+pub(super) fn stay(_: usize) {
     turn_on();
     let mut guest = guest(device::base());
     begin_at(&mut guest, code::stays());
@@ -258,7 +259,7 @@ fn moved(test: &str, pair: &Pair) {
 
 /// Waits until the guest there takes what the first device posts without an exit. An exit is counted
 /// when the next one comes: of three interrupts.
-fn takes_itself() -> bool {
+pub(super) fn takes_itself() -> bool {
     wait::patiently(|| {
         let window = Window::of(1);
         let came = (0..3).all(|_| {
