@@ -289,16 +289,19 @@ pub fn tolerating<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Sleeps until [`WAKE`] arrives; what else does is completed and forgotten. The tolerant
-/// table stays loaded.
-pub fn sleep_until_woken() {
+/// Sleeps until [`WAKE`] arrives; what else does is completed and for `other`. The tolerant table
+/// stays loaded.
+pub fn sleep_until_woken(mut other: impl FnMut(u8)) {
     load_tolerant();
-    loop {
+    let mut woken = false;
+    while !woken {
         disable();
-        if take().any(|vector| vector == WAKE) {
-            break;
+        for vector in take() {
+            if vector == WAKE { woken = true } else { other(vector) }
         }
-        sleep();
+        if !woken {
+            sleep();
+        }
     }
 }
 

@@ -219,7 +219,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     pub(in crate::vm) fn block_until_woken(&mut self) {
         match self.slot() {
             Some(slot) => self.yield_core(slot, Yield::Block(NEVER)),
-            None => interrupts::sleep_until_woken(),
+            None => interrupts::sleep_until_woken(|vector| self.receive_posted(vector)),
         }
     }
 
@@ -301,10 +301,11 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
     }
 
-    /// Forgets what arrived on a core of its own.
-    pub(in crate::vm) fn forget_arrived(&mut self) {
+    /// Forgets what arrived on a core of its own. INIT leaves what devices post to guests of the
+    /// guest's, which is in memory.
+    pub(in crate::vm) fn forget_arrived(&mut self, init: bool) {
         if self.slot().is_none() {
-            interrupts::take().for_each(drop);
+            interrupts::take().filter(|_| init).for_each(|vector| self.receive_posted(vector));
         }
     }
 

@@ -246,12 +246,12 @@ impl Nesting {
         }
     }
 
-    /// The core's local APIC has nothing of L2's any more; nor has L2's page, which may be memory
-    /// of another life's by now.
+    /// The core's local APIC has nothing of L2's any more. What was in service there is in L2's page,
+    /// which INIT leaves as it is; a VM that starts again clears its memory after this.
     pub fn release(&mut self) {
         self.end_taking();
-        self.apic = None;
         self.adopt_in_service();
+        self.apic = None;
     }
 
     /// As after reset, with whatever ran in it forgotten. The task priority is the caller's to set.

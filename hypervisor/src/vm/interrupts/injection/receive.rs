@@ -56,6 +56,17 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
     }
 
+    /// What a device posts to a guest of the guest's while the vCPU runs nothing. All else is
+    /// forgotten.
+    #[cold]
+    pub(in crate::vm) fn receive_posted(&mut self, vector: u8) {
+        if self.remote.posts()
+            && let Some(Arrived::Of { slot: INNER, vectors }) = self.remote.routes.arrived(vector)
+        {
+            vectors.iter().for_each(|v| self.post_beneath(v));
+        }
+    }
+
     fn receive_dedicated(&mut self, vector: u8) -> Reason {
         if self.remote.posts()
             && let Some(reason) = self.receive_beneath(vector)

@@ -59,7 +59,7 @@ impl<C: VirtualCpu> Owner for Vcpu<C> {
     }
 
     fn forget_arrived(&mut self) {
-        Vcpu::forget_arrived(self);
+        Vcpu::forget_arrived(self, true);
     }
 
     fn sleep(&mut self) {
@@ -109,6 +109,6 @@ impl<C: VirtualCpu> Vcpu<C> {
         self.timer.reset();
         self.remote.mailbox.forget_interrupts();
         self.remote.posting.and_then(Posting::take);
-        self.forget_arrived();
+        self.forget_arrived(page.is_some());
     }
 }

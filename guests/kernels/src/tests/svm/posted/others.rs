@@ -98,7 +98,7 @@ pub(super) fn is_empty(page: &Frame) -> bool {
 }
 
 /// Forgets what waits there.
-fn forget(page: &Frame) {
+pub(super) fn forget(page: &Frame) {
     page.0.iter().for_each(|word| word.store(0, SeqCst));
     device::acknowledge();
 }
