@@ -166,6 +166,16 @@ impl Control {
         self.nested_cr3
     }
 
+    /// Where those are, and L2's address space.
+    pub fn tables(&self) -> (u64, u32) {
+        (self.nested_cr3 & !0xFFF, self.asid)
+    }
+
+    /// The debug registers of which L1 intercepts writes, a bit each.
+    pub fn dr_writes(&self) -> u16 {
+        (self.intercepts[0] >> 48) as u16
+    }
+
     /// The guest-physical addresses of L1's permission maps: of MSRs, of ports.
     pub fn maps(&self) -> (u64, u64) {
         (self.msrpm_base & !0xFFF, self.iopm_base & !0xFFF)

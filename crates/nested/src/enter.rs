@@ -39,13 +39,26 @@ pub struct Host {
     pub iopm_base: u64,
 }
 
+/// Of which address spaces translations are to be forgotten (APM vol. 2, 15.16.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flush {
+    /// None.
+    Nothing,
+    /// L2's.
+    Space,
+    /// All that L1 has.
+    All,
+}
+
 /// What is to be done before L2 runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What is kept of L1's nested tables may be stale: L1 asked for a flush, or runs L2 by others
-    /// than it last did. The address space is flushed, too: 02 says so, and goes on saying so until
-    /// L2 was entered.
-    pub flush: bool,
+    /// What L1 asked to be flushed: what is kept of its nested tables for these is stale. What the
+    /// CPU knows is flushed, too, as it is where L1 runs L2 by other tables or in another address
+    /// space than it last did: 02 says so, and goes on saying so until L2 was entered.
+    pub flush: Flush,
+    /// L2's address space, as L1 has it.
+    pub space: u32,
     /// L1's nested tables, or none: L2's physical addresses are L1's.
     pub nested_cr3: Option<u64>,
 }
@@ -144,13 +157,18 @@ impl Nest {
         let space = (control.asid, nested_cr3.unwrap_or(NONE));
         let other = self.space.0 != space.0 || self.space.1 != space.1;
         self.space = space;
-        let flush = control.tlb_control != 0 || other;
-        if flush {
+        let flush = match control.tlb_control {
+            0 => Flush::Nothing,
+            // With global pages or without: of physical addresses there are none.
+            3 | 7 => Flush::Space,
+            _ => Flush::All,
+        };
+        if other || flush != Flush::Nothing {
             // Taken back by the entry alone, which may be long after: until then frames of tables
             // that were given up are those of others, and the CPU may know them as they were.
             v02.tlb_control = FLUSH_ALL;
         }
-        Ok(Entry { flush, nested_cr3 })
+        Ok(Entry { flush, space: space.0, nested_cr3 })
     }
 
     /// The control area of 02.

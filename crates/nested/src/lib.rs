@@ -53,7 +53,7 @@ mod tests;
 pub use block::Block;
 pub use check::Illegal;
 pub use control::Control;
-pub use enter::{Entry, Host, Nest};
+pub use enter::{Entry, Flush, Host, Nest};
 pub use keep::Keep;
 pub use leave::{Told, host_state};
 pub use maps::{MSR_WORDS, OpenWords, PORT_WORDS, TooMany, Used, UsedMaps};

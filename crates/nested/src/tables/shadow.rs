@@ -1,7 +1,8 @@
 //! The compressed tables of one virtual CPU of L1's.
 //!
-//! One tree for each of L1's nested tables that it used lately. Each CPU of L1's has its own, as it
-//! has its own TLB: what one flushes is no other's.
+//! One tree for each of L1's nested tables that it used lately, and for each tree L2's address
+//! spaces (ASIDs of L1's) for which it is right. Each CPU of L1's has its own, as it has its own
+//! TLB: what one flushes is no other's. What L1 flushes is looked over when it is next run by.
 
 use super::Page;
 use paging::{Entry, Format, Memory, Nested};
@@ -24,6 +25,8 @@ struct Tree {
     /// L1's nested CR3.
     key: u64,
     root: u64,
+    /// Address spaces of L1's for which it has nothing older than their last flush, a bit each.
+    spaces: u64,
     /// Pages in it.
     pages: u32,
     /// When it was last used, in uses of any.
@@ -35,6 +38,8 @@ struct Tree {
 pub struct Shadow {
     trees: [Option<Tree>; TREES],
     uses: u64,
+    /// Where the tree is that was used last, if it is there still.
+    last: usize,
 }
 
 impl Shadow {
@@ -43,16 +48,25 @@ impl Shadow {
         Self::default()
     }
 
-    /// The root for L1's tables at `key`: a tree that was there, or an empty one. The second: it is
-    /// another frame than before for these, or a new one, so that the address space is flushed.
+    /// The root for L1's tables at `key`: a tree that was there, or an empty one, which is right for
+    /// `space`. The second: it is another frame than before for these, or a new one, so that the
+    /// address space is flushed.
     ///
     /// # Errors
     ///
     /// If not even a root can be had.
-    pub fn root(&mut self, mem: &mut dyn Memory, key: u64) -> Result<(u64, bool), NoFrame> {
+    pub fn root(
+        &mut self,
+        mem: &mut dyn Memory,
+        key: u64,
+        space: u32,
+    ) -> Result<(u64, bool), NoFrame> {
         self.uses += 1;
         let used = self.uses;
-        if let Some(tree) = self.trees.iter_mut().flatten().find(|tree| tree.key == key) {
+        if let Some(at) = self.place(key)
+            && let Some(tree) = &mut self.trees[at]
+        {
+            self.last = at;
             tree.used = used;
             return Ok((tree.root, false));
         }
@@ -61,7 +75,7 @@ impl Shadow {
         }
         let root = self.frame(mem, None).ok_or(NoFrame)?;
         let free = self.trees.iter_mut().find(|tree| tree.is_none()).ok_or(NoFrame)?;
-        *free = Some(Tree { key, root, pages: 0, used });
+        *free = Some(Tree { key, root, spaces: bit(space), pages: 0, used });
         Ok((root, true))
     }
 
@@ -88,16 +102,32 @@ impl Shadow {
         self.put(mem, at, address, page).map(|_| true).ok_or(NoFrame)
     }
 
-    /// L1 asked for a flush: what its tables say now is kept, the rest is dropped. `now`: the page
-    /// for an address of L2's that may be read, none if there is none. True: something changed.
-    pub fn flush(
+    /// L1 asked for a flush of this address space, or of all: no tree is right for it any more.
+    pub fn outdate(&mut self, space: Option<u32>) {
+        let gone = space.map_or(u64::MAX, bit);
+        self.trees.iter_mut().flatten().for_each(|tree| tree.spaces &= !gone);
+    }
+
+    /// Is what is kept of L1's tables at `key`, if anything, right for this address space?
+    #[inline]
+    pub fn is_right(&self, key: u64, space: u32) -> bool {
+        let tree = self.place(key).and_then(|at| self.trees[at]);
+        tree.is_none_or(|tree| tree.spaces & bit(space) != 0)
+    }
+
+    /// Makes it right: what L1's tables say now is kept, the rest is dropped. `now`: the page for an
+    /// address of L2's that may be read, none if there is none. True: something changed.
+    pub fn look_over(
         &mut self,
         mem: &mut dyn Memory,
         key: u64,
+        space: u32,
         now: &mut dyn FnMut(u64) -> Option<Page>,
     ) -> bool {
         let Some(at) = self.place(key) else { return false };
-        let Some(tree) = self.trees[at] else { return false };
+        let Some(tree) = &mut self.trees[at] else { return false };
+        tree.spaces |= bit(space);
+        let tree = *tree;
         if tree.pages > LOOKED_OVER {
             self.empty(mem, at);
             return true;
@@ -108,17 +138,6 @@ impl Shadow {
             tree.pages = tree.pages.saturating_sub(dropped);
         }
         dropped > 0
-    }
-
-    /// Gives up all trees but that of `key`: what the others have isn't known to be right any more.
-    pub fn keep_only(&mut self, mem: &mut dyn Memory, key: u64) {
-        for tree in &mut self.trees {
-            if tree.is_some_and(|tree| tree.key != key)
-                && let Some(tree) = tree.take()
-            {
-                free(mem, tree.root, LEVELS);
-            }
-        }
     }
 
     /// Gives up everything: the host's own tables changed, or L1 is over.
@@ -137,7 +156,11 @@ impl Shadow {
         self.trees.iter().flatten().count()
     }
 
+    #[inline]
     fn place(&self, key: u64) -> Option<usize> {
+        if self.trees[self.last].is_some_and(|tree| tree.key == key) {
+            return Some(self.last);
+        }
         self.trees.iter().position(|tree| tree.is_some_and(|tree| tree.key == key))
     }
 
@@ -211,6 +234,11 @@ impl Shadow {
         // Level 1 takes every page.
         None
     }
+}
+
+/// Of an address space. Beyond the last one: never right.
+const fn bit(space: u32) -> u64 {
+    if space < u64::BITS { 1 << space } else { 0 }
 }
 
 const fn shift(level: u32) -> u32 {

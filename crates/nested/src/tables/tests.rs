@@ -208,8 +208,8 @@ proptest! {
                 }
                 Step::Touch { root, address, write, fetch } => {
                     let before = reference(&l1, root, address);
-                    let access = Access { write, fetch };
-                    let (tree, _) = shadow.root(&mut pool, root)?;
+                    let access = Access { write, fetch, look: false };
+                    let (tree, _) = shadow.root(&mut pool, root, 1)?;
                     // Each try sets a bit at least.
                     let tries = (0..8).map(|_| walk(&mut l1, root, address, access, RULES));
                     let walked = tries.into_iter().find(|walked| *walked != Err(Miss::Again));
@@ -224,12 +224,12 @@ proptest! {
                     }
                 }
                 Step::Flush { root } => {
-                    let read = Access::default();
-                    shadow.flush(&mut pool, root, &mut |address| {
-                        let walked = walk(&mut l1, root, address, read, RULES).ok()?;
+                    let look = Access { look: true, ..Access::default() };
+                    shadow.look_over(&mut pool, root, 1, &mut |address| {
+                        let walked = walk(&mut l1, root, address, look, RULES).ok()?;
                         compose(&walked, &own(walked.gpa)?)
                     });
-                    let (tree, _) = shadow.root(&mut pool, root)?;
+                    let (tree, _) = shadow.root(&mut pool, root, 1)?;
                     for address in all_pages(&pool, tree, 4, 0) {
                         prop_assert_eq!(seen(&pool, tree, address), reference(&l1, root, address));
                     }
@@ -237,7 +237,7 @@ proptest! {
             }
             // The audit's rule.
             for root in [0, 1, 2].map(frame) {
-                let (tree, _) = shadow.root(&mut pool, root)?;
+                let (tree, _) = shadow.root(&mut pool, root, 1)?;
                 for address in all_pages(&pool, tree, 4, 0) {
                     let Some((pa, access)) = seen(&pool, tree, address) else { continue };
                     let host = own(pa - BEHIND);
@@ -285,7 +285,7 @@ fn faults_tell_what_is_wrong() {
     assert_eq!(Miss::Fault(9).told(0x1_0000_0016), Some(0x1_0000_001F));
     assert_eq!(Miss::Fault(0).told(0x2_0000_0007), Some(0x2_0000_0006));
     assert_eq!(Miss::Again.told(7), None);
-    assert_eq!(Access::of_fault(0x12), Access { write: true, fetch: true });
+    assert_eq!(Access::of_fault(0x12), Access { write: true, fetch: true, ..read });
     assert_eq!(Access::of_fault(!0x12), read);
 }
 
@@ -305,6 +305,21 @@ fn bits_are_set_as_the_cpu_sets_them() {
     // Dirty already: a read lets stores in, too.
     let walked = walk(&mut l1, frame(0), 0, read, RULES);
     assert_eq!(walked.map(|walked| walked.write), Ok(true));
+}
+
+/// A flush makes nothing of L1's look used that isn't.
+#[test]
+fn a_look_marks_nothing() {
+    let look = Access { look: true, ..Access::default() };
+    for (frame_of, bit) in [(1, 1 << 5), (3, 1 << 5)] {
+        let mut l1 = tables(0x5027, 1);
+        let marked = walk(&mut l1, frame(0), 0x123, look, RULES);
+        assert_eq!(marked.map(|walked| walked.gpa), Ok(0x5123), "all of it was accessed");
+        let entry = l1.read(frame(frame_of)).unwrap_or_default();
+        l1.0.insert(frame(frame_of), entry & !bit);
+        assert_eq!(walk(&mut l1, frame(0), 0x123, look, RULES), Err(Miss::Again));
+        assert_eq!(l1.read(frame(frame_of)), Some(entry & !bit));
+    }
 }
 
 /// L1 changes an entry between the look and the mark.
@@ -341,7 +356,7 @@ fn what_is_dropped_comes_back() -> Result<(), NoFrame> {
     let (mut pool, mut shadow) = (Pool::of(4), Shadow::new());
     let page = Page { pa: 0x9000, shift: 12, access: Rights::READ };
     for n in [1, 2, 1] {
-        let (root, is_new) = shadow.root(&mut pool, n << 12)?;
+        let (root, is_new) = shadow.root(&mut pool, n << 12, 1)?;
         assert!(is_new, "the other took its frames");
         shadow.fill(&mut pool, n << 12, 0x5000, page)?;
         assert_eq!(seen(&pool, root, 0x5000), Some((0x9000, Rights::READ)));
@@ -349,12 +364,12 @@ fn what_is_dropped_comes_back() -> Result<(), NoFrame> {
     }
     // The tree itself is too large: an address elsewhere makes it begin anew.
     assert_eq!(shadow.fill(&mut pool, 0x1000, 1 << 39, page), Ok(true));
-    let (root, is_new) = shadow.root(&mut pool, 0x1000)?;
+    let (root, is_new) = shadow.root(&mut pool, 0x1000, 1)?;
     assert!(!is_new);
     assert_eq!((seen(&pool, root, 0x5000), shadow.pages()), (None, 1));
     let mut tiny = Pool::of(3);
     let mut shadow = Shadow::new();
-    shadow.root(&mut tiny, 0x1000)?;
+    shadow.root(&mut tiny, 0x1000, 1)?;
     assert_eq!(shadow.fill(&mut tiny, 0x1000, 0, page), Err(NoFrame));
     shadow.clear(&mut tiny);
     assert_eq!(tiny.free.len(), 3);
@@ -365,13 +380,38 @@ fn what_is_dropped_comes_back() -> Result<(), NoFrame> {
 fn the_tree_used_longest_ago_goes_first() -> Result<(), NoFrame> {
     let (mut pool, mut shadow) = (Pool::of(64), Shadow::new());
     for key in [1, 2, 3, 4, 1, 5] {
-        shadow.root(&mut pool, key << 12)?;
+        shadow.root(&mut pool, key << 12, 1)?;
     }
-    assert!(!shadow.root(&mut pool, 0x1000)?.1, "it was used since");
-    assert!(shadow.root(&mut pool, 0x2000)?.1);
-    shadow.keep_only(&mut pool, 0x1000);
-    assert!(!shadow.root(&mut pool, 0x1000)?.1);
-    assert_eq!(pool.free.len(), 63);
+    assert!(!shadow.root(&mut pool, 0x1000, 1)?.1, "it was used since");
+    assert!(shadow.root(&mut pool, 0x2000, 1)?.1);
+    assert_eq!(pool.free.len(), 60);
+    Ok(())
+}
+
+/// What one address space's flush is for another, and for tables that aren't in use now.
+#[test]
+fn a_tree_is_right_until_its_address_space_is_flushed() -> Result<(), NoFrame> {
+    const LAST: u32 = 63;
+    let (mut pool, mut shadow) = (Pool::of(64), Shadow::new());
+    assert!(shadow.is_right(0x1000, 1), "there is none");
+    shadow.root(&mut pool, 0x1000, 1)?;
+    shadow.root(&mut pool, 0x2000, LAST)?;
+    let right = |shadow: &Shadow| {
+        [(0x1000, 1), (0x1000, LAST), (0x2000, 1), (0x2000, LAST)]
+            .map(|(key, space)| shadow.is_right(key, space))
+    };
+    assert_eq!(right(&shadow), [true, false, false, true]);
+    shadow.look_over(&mut pool, 0x1000, LAST, &mut |_| None);
+    assert_eq!(right(&shadow), [true, true, false, true]);
+    shadow.outdate(Some(LAST));
+    assert_eq!(right(&shadow), [true, false, false, false], "that space's, in each tree");
+    shadow.look_over(&mut pool, 0x2000, LAST, &mut |_| None);
+    assert_eq!(right(&shadow), [true, false, false, true]);
+    shadow.outdate(None);
+    assert_eq!(right(&shadow), [false; 4]);
+    // There is no bit for it.
+    shadow.look_over(&mut pool, 0x1000, LAST + 1, &mut |_| None);
+    assert!(!shadow.is_right(0x1000, LAST + 1) && !shadow.is_right(0x1000, 1));
     Ok(())
 }
 
@@ -380,7 +420,7 @@ fn the_tree_used_longest_ago_goes_first() -> Result<(), NoFrame> {
 fn changes_are_told() -> Result<(), NoFrame> {
     let (mut pool, mut shadow) = (Pool::of(64), Shadow::new());
     let large = Page { pa: 0x20_0000, shift: 21, access: Rights::READ };
-    shadow.root(&mut pool, 0)?;
+    shadow.root(&mut pool, 0, 1)?;
     assert_eq!(shadow.fill(&mut pool, 0, 0x1234, large), Ok(false));
     assert_eq!(shadow.fill(&mut pool, 0, 0x1234, large), Ok(false), "the same again");
     let more = Page { access: Rights::READ | Rights::WRITE, ..large };
@@ -390,16 +430,16 @@ fn changes_are_told() -> Result<(), NoFrame> {
     assert_eq!(shadow.fill(&mut pool, 0, 0x3000, small), Ok(true));
     assert_eq!(shadow.pages(), 1);
     assert_eq!(shadow.fill(&mut pool, 0, 0x5000, large), Ok(false));
-    let (root, _) = shadow.root(&mut pool, 0)?;
+    let (root, _) = shadow.root(&mut pool, 0, 1)?;
     assert_eq!(seen(&pool, root, 0x5000), Some((0x20_5000, Rights::READ)));
     assert_eq!(seen(&pool, root, 0x4000), None);
     assert_eq!(shadow.pages(), 2);
-    assert!(!shadow.flush(&mut pool, 0, &mut |address| Some(if address == 0x3000 {
+    assert!(!shadow.look_over(&mut pool, 0, 1, &mut |address| Some(if address == 0x3000 {
         small
     } else {
         large
     })));
-    assert!(shadow.flush(&mut pool, 0, &mut |_| None));
+    assert!(shadow.look_over(&mut pool, 0, 1, &mut |_| None));
     assert_eq!(shadow.pages(), 0);
     Ok(())
 }

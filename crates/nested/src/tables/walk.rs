@@ -16,12 +16,14 @@ pub struct Access {
     pub write: bool,
     /// An instruction fetch.
     pub fetch: bool,
+    /// Nobody's: a look at what was accessed before. Nothing is marked.
+    pub look: bool,
 }
 
 impl Access {
     /// Of a nested page fault with this EXITINFO1.
     pub const fn of_fault(info: u64) -> Self {
-        Access { write: info & 1 << 1 != 0, fetch: info & 1 << 4 != 0 }
+        Access { write: info & 1 << 1 != 0, fetch: info & 1 << 4 != 0, look: false }
     }
 }
 
@@ -55,7 +57,8 @@ pub enum Miss {
     /// L1's fault: bits 0 (present) and 3 (reserved bits) of EXITINFO1. The others are the
     /// access's.
     Fault(u64),
-    /// L1 changed an entry meanwhile: L2 is to try again.
+    /// L1 changed an entry meanwhile, or an entry isn't marked as accessed, where nobody does
+    /// access it: L2 is to try again.
     Again,
 }
 
@@ -133,7 +136,7 @@ pub fn walk(
         if !user || access.write && !write || access.fetch && !execute {
             return Err(Miss::Fault(FAULT_PRESENT));
         }
-        mark(mem, &seen[..=(LEVELS - level) as usize], access.write)?;
+        mark(mem, &seen[..=(LEVELS - level) as usize], access)?;
         let offset = (1 << shift(level)) - 1;
         return Ok(Walked {
             gpa: entry & ADDRESS & !offset | gpa & offset,
@@ -163,12 +166,12 @@ fn reserved(level: u32, is_leaf: bool, rules: Rules) -> u64 {
 }
 
 /// Sets the accessed bits on the way, and the dirty bit of the last entry for a store.
-fn mark(mem: &mut dyn L1Memory, seen: &[(u64, u64)], write: bool) -> Result<(), Miss> {
+fn mark(mem: &mut dyn L1Memory, seen: &[(u64, u64)], access: Access) -> Result<(), Miss> {
     let last = seen.len() - 1;
     for (n, &(at, entry)) in seen.iter().enumerate() {
-        let dirty = if write && n == last { DIRTY } else { 0 };
+        let dirty = if access.write && n == last { DIRTY } else { 0 };
         let new = entry | ACCESSED | dirty;
-        if new != entry && !mem.exchange(at, entry, new) {
+        if new != entry && (access.look || !mem.exchange(at, entry, new)) {
             return Err(Miss::Again);
         }
     }

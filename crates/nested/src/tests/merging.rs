@@ -1,6 +1,7 @@
 //! 02, as it is made.
 
 use super::*;
+use crate::Flush;
 use crate::avic::Avic;
 use svm::vmcb::{int_ctl, misc1};
 
@@ -112,20 +113,21 @@ fn translations_are_dropped_when_l1_asks_and_when_its_space_is_another() {
     let mut enter = |v: &Vmcb| {
         let entry = nest.enter(&mut v02, &v01, &offer(), (AT, &InMemory::of(v)));
         // The world switch takes the request back.
-        (entry.map(|entry| entry.flush), std::mem::take(&mut v02.tlb_control))
+        (entry.map(|entry| (entry.flush, entry.space)), std::mem::take(&mut v02.tlb_control))
     };
-    assert_eq!(enter(&v), (Ok(true), 1), "the first time");
-    assert_eq!(enter(&v), (Ok(false), 0));
-    for how in [1, 3, 7] {
+    assert_eq!(enter(&v), (Ok((Flush::Nothing, 1)), 1), "the first time");
+    assert_eq!(enter(&v), (Ok((Flush::Nothing, 1)), 0));
+    let hows = [(1, Flush::All), (3, Flush::Space), (7, Flush::Space), (2, Flush::All)];
+    for (how, flush) in hows {
         v.tlb_control = how;
-        assert_eq!(enter(&v), (Ok(true), 1), "{how}");
+        assert_eq!(enter(&v), (Ok((flush, 1)), 1), "{how}");
     }
     v.tlb_control = 0;
     v.asid = 2;
-    assert_eq!(enter(&v), (Ok(true), 1));
+    assert_eq!(enter(&v), (Ok((Flush::Nothing, 2)), 1));
     v.nested_cr3 = 0x8000;
-    assert_eq!(enter(&v), (Ok(true), 1));
-    assert_eq!(enter(&v), (Ok(false), 0));
+    assert_eq!(enter(&v), (Ok((Flush::Nothing, 2)), 1));
+    assert_eq!(enter(&v), (Ok((Flush::Nothing, 2)), 0));
 }
 
 /// Between VMRUN and the entry, or between an exit and the next entry, L1 may be told of something:

@@ -155,6 +155,8 @@ pub const ALL: &[(&str, Test)] = &[
     ("svm-avic", svm::avic),
     ("svm-avic-smp", svm::doorbell),
     ("svm-hostile", svm::hostile),
+    ("svm-delivered", svm::delivered),
+    ("svm-intercepts", svm::intercepts),
     ("svm-events", svm::events),
     ("svm-cost", svm::instructions),
     ("svm-levels", svm::levels),

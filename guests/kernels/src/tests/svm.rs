@@ -6,11 +6,13 @@ mod ahead;
 mod avic;
 mod block;
 mod cost;
+mod delivered;
 mod disturbed;
 mod emulated;
 mod guarded;
 mod hostile;
 mod inside;
+mod intercepts;
 mod interrupts;
 mod levels;
 mod open;
@@ -19,6 +21,7 @@ mod posted;
 mod registers;
 mod rewritten;
 mod smp;
+mod turns;
 mod waiting;
 
 use crate::counters::{Policy, Window, policy};
@@ -389,8 +392,10 @@ fn loaded(test: &str) {
 
 pub use avic::{avic, doorbell};
 pub use cost::instructions;
+pub use delivered::delivered;
 pub use guarded::guarded;
 pub use hostile::hostile;
+pub use intercepts::intercepts;
 pub use interrupts::interrupts;
 pub use levels::levels;
 pub use open::open;

@@ -7,7 +7,7 @@ core::arch::global_asm!(
 .global svm_times, svm_identifies, svm_undefined, svm_spins, svm_touches, svm_stores, svm_jumps
 .global svm_saves, svm_loads, svm_flags, svm_arrives, svm_watches, svm_refuses
 .global svm_writes_msr, svm_sends, svm_loads_cr0, svm_loads_status, svm_sets_states, svm_prefixed
-.global svm_counts, svm_monitors, svm_odd, svm_adds, svm_moves, svm_writes_string, svm_reads_string
+.global svm_takes, svm_opens, svm_prefers, svm_counts, svm_monitors, svm_odd, svm_adds, svm_moves, svm_writes_string, svm_reads_string
 svm_cpuids:
     lea rcx, [rdx + 1]
     cpuid
@@ -111,6 +111,29 @@ svm_prefixed:
     .byte 0x48
     cpuid
     vmmcall
+# By an interrupt: counts it.
+svm_takes:
+    inc rdi
+    iretq
+svm_opens:
+    sti
+    nop
+    vmmcall
+# CR8 from RCX and to RDX, told; with IF; and with CR8 0.
+svm_prefers:
+    mov cr8, rcx
+    mov rdx, cr8
+    vmmcall
+    sti
+    nop
+    cli
+    vmmcall
+    xor ecx, ecx
+    mov cr8, rcx
+    sti
+    nop
+    cli
+    vmmcall
 svm_counts:
     rdpmc
     vmmcall
@@ -195,6 +218,12 @@ codes!(
     writes_msr = svm_writes_msr,
     /// WRMSR of RCX, and nothing more without end.
     sends = svm_sends,
+    /// Counts an interrupt in RDI, IRETQ.
+    takes = svm_takes,
+    /// STI, NOP, VMMCALL.
+    opens = svm_opens,
+    /// RCX to CR8, that in RDX, VMMCALL; STI, NOP, CLI, VMMCALL; 0 to CR8, and the same.
+    prefers = svm_prefers,
     /// RDI to CR0, that in RCX, VMMCALL.
     loads_cr0 = svm_loads_cr0,
     /// LMSW of what is at RSI, CR0 in RCX, VMMCALL.

@@ -15,7 +15,7 @@ pub const LARGE_AREA: u64 = AREA - 0x20_0000;
 pub const PAGES: u64 = 64;
 /// Present, writable, user's.
 pub const ALL: u64 = 7;
-const ACCESSED: u64 = 1 << 5;
+pub(super) const ACCESSED: u64 = 1 << 5;
 const DIRTY: u64 = 1 << 6;
 const LARGE: u64 = 1 << 7;
 const NO_EXECUTE: u64 = 1 << 63;
@@ -27,7 +27,7 @@ const WRITE: u64 = 2;
 const FETCH: u64 = 16;
 
 pub(super) static ROOT: Frame = Frame::new();
-static OTHER_ROOT: Frame = Frame::new();
+pub(super) static OTHER_ROOT: Frame = Frame::new();
 static THIRD: Frame = Frame::new();
 pub(super) static SECOND: [Frame; 2] = [const { Frame::new() }; 2];
 pub(super) static FIRST: Frame = Frame::new();
@@ -119,6 +119,7 @@ pub fn paging(test: &str, _: &Boot) {
     rights(test, &mut guest);
     moved(test, &mut guest);
     other_tables(test, &mut guest);
+    super::turns::turns(test, &mut guest);
     loads_inside(test, &mut guest);
     injected(test, &mut guest);
     end();

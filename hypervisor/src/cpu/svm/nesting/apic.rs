@@ -238,16 +238,17 @@ impl SvmCpu {
         })
     }
 
-    /// Likewise: L2 writes CR8, on an emulated CPU. False: its task priority isn't this one's.
+    /// Likewise: L2 writes CR8, on an emulated CPU. False: its task priority is L1's own.
     pub(in crate::cpu::svm) fn set_inner_priority(&mut self, priority: u8) -> bool {
-        let apic = self.nesting.as_deref_mut().and_then(|nesting| {
-            nesting.inner.int_ctl &= !int_ctl::V_TPR;
-            nesting.inner.int_ctl |= u64::from(priority >> 4);
-            nesting.apic.as_mut()
-        });
-        if let Some(apic) = &apic {
+        let Some(nesting) = self.nesting.as_deref_mut() else { return false };
+        if let Some(apic) = &nesting.apic {
             avic::set_task_priority(&apic.page, priority >> 4);
+        } else if !nesting.nest.control().masks_interrupts() {
+            return false;
         }
-        apic.is_some()
+        nesting.inner.int_ctl &= !int_ctl::V_TPR;
+        nesting.inner.int_ctl |= u64::from(priority >> 4);
+        nesting.nest.keep_priority(nesting.inner);
+        true
     }
 }

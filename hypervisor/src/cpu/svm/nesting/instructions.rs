@@ -10,7 +10,7 @@ use crate::cpu::svm::SvmCpu;
 use decode::{Mode, Registers as _};
 use delivery::Event;
 use nested::tables::{Access, Rules, walk};
-use nested::{Illegal, host_state, loaded};
+use nested::{Flush, Illegal, host_state, loaded};
 use svm::Vmcb;
 use svm::vmcb::{exit, int_ctl};
 use vendor::{Attempt, GuestPages};
@@ -52,27 +52,24 @@ impl Nesting {
         (gpa, page): (u64, u64),
     ) -> Result<(), Illegal> {
         let mut entry = self.nest.enter(self.inner, v01, &self.offer, (gpa, &InPage(page)))?;
-        entry.flush |= self.begin_apic(v01, memory)?;
+        if self.begin_apic(v01, memory)? {
+            entry.flush = Flush::All;
+        }
+        match entry.flush {
+            Flush::Nothing => {}
+            Flush::Space => self.shadow.outdate(Some(entry.space)),
+            Flush::All => self.shadow.outdate(None),
+        }
         self.inner.nested_cr3 = match entry.nested_cr3 {
             None => v01.nested_cr3,
             // Nothing is known of tables of other formats.
             Some(cr3) if v01.efer & EFER_LMA == 0 => return Err(Illegal::NestedCr3(cr3)),
             Some(cr3) => {
                 let rules = self.rules(v01);
-                if entry.flush {
-                    let bar = self.apic.as_ref().and_then(|apic| apic.bar());
-                    self.shadow.keep_only(&mut self.frames, cr3);
-                    self.shadow.flush(&mut self.frames, cr3, &mut |address| {
-                        let read = Access::default();
-                        let walked = walk(&mut Words(memory), cr3, address, read, rules).ok()?;
-                        if bar == Some(address & !0xFFF) {
-                            return None;
-                        }
-                        let page = composed(memory, &self.registers, &walked)?;
-                        Some(beside(bar, address, page))
-                    });
+                if !self.shadow.is_right(cr3, entry.space) {
+                    self.look_over(memory, (cr3, entry.space), rules);
                 }
-                let root = self.shadow.root(&mut self.frames, cr3);
+                let root = self.shadow.root(&mut self.frames, cr3, entry.space);
                 let (root, is_other) = root.map_err(|_| Illegal::NestedCr3(cr3))?;
                 if is_other {
                     self.inner.tlb_control = 1;
@@ -94,6 +91,24 @@ impl Nesting {
         }
         (self.block, self.known) = (Some(page), (gpa, page));
         Ok(())
+    }
+
+    /// Of what is kept of L1's tables nothing is left but what they say now.
+    #[inline(never)]
+    fn look_over(&mut self, memory: &dyn GuestPages, (cr3, space): (u64, u32), rules: Rules) {
+        let bar = self.apic.as_ref().and_then(|apic| apic.bar());
+        let look = Access { look: true, ..Access::default() };
+        let registers = &self.registers;
+        let now = &mut |address| {
+            let walked = walk(&mut Words(memory), cr3, address, look, rules).ok()?;
+            if bar == Some(address & !0xFFF) {
+                return None;
+            }
+            Some(beside(bar, address, composed(memory, registers, &walked)?))
+        };
+        if self.shadow.look_over(&mut self.frames, cr3, space, now) {
+            self.inner.tlb_control = 1;
+        }
     }
 
     /// Puts in what L1 has by now for an address whose fault it was told, so that L2 doesn't exit
@@ -148,6 +163,7 @@ impl SvmCpu {
                 self.vcpu.flush();
                 if let Some(nesting) = self.nesting.as_deref_mut() {
                     nesting.flush();
+                    nesting.shadow.outdate(None);
                 }
                 Attempt::Done(INVLPGA)
             }

@@ -102,7 +102,7 @@ impl Nesting {
         let Some(page) = composed(memory, &self.registers, &walked) else {
             return Ok(Inner::Elsewhere(walked.gpa));
         };
-        let Access { write, fetch } = Access::of_fault(info);
+        let Access { write, fetch, .. } = Access::of_fault(info);
         if write && !page.access.contains(Rights::WRITE)
             || fetch && !page.access.contains(Rights::EXECUTE)
         {
@@ -144,7 +144,7 @@ impl Nesting {
             // On an emulated CPU alone: see `svm::emulator`.
             exit::DR4_WRITE..=exit::DR7_WRITE => {
                 self.debug = Some(self.inner.intercept_dr_write);
-                self.inner.intercept_dr_write = 0;
+                self.inner.intercept_dr_write = self.nest.control().dr_writes();
             }
             exit::RDPMC => self.raise(GENERAL_PROTECTION, Some(0)),
             exit::IOIO
@@ -158,7 +158,7 @@ impl Nesting {
                 let exit = if is_write { Exit::MsrWrite } else { Exit::MsrRead };
                 return Ok(self.serve(v01, exit));
             }
-            exit::CR8_WRITE if self.apic.is_some() => {
+            exit::CR8_WRITE => {
                 return Ok(self.serve(v01, Exit::Emulator(Quirk::TaskPriority)));
             }
             exit::MSR if self.open_msr(v01, memory, msr, self.inner.exit_info1 & 1 != 0) => {

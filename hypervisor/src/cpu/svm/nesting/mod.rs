@@ -239,8 +239,8 @@ impl Nesting {
         self.shadow.clear(&mut self.frames);
         if runs {
             // There is one: all frames are free.
-            let key = self.nest.control().nested_cr3() & !0xFFF;
-            if let Ok((root, _)) = self.shadow.root(&mut self.frames, key) {
+            let (key, space) = self.nest.control().tables();
+            if let Ok((root, _)) = self.shadow.root(&mut self.frames, key, space) {
                 self.inner.nested_cr3 = root;
             }
         }

@@ -46,7 +46,8 @@ impl Nesting {
         address: u64,
         write: bool,
     ) -> Result<Walked, Miss> {
-        let (cr3, access) = (self.nest.control().nested_cr3(), Access { write, fetch: false });
+        let (cr3, access) =
+            (self.nest.control().nested_cr3(), Access { write, ..Access::default() });
         walk(&mut Words(memory), cr3 & !0xFFF, address, access, self.rules(self.inner))
     }
 

@@ -10,7 +10,6 @@ use crate::amdvi::guests::Posted;
 use crate::edu as device;
 use crate::tests::edu;
 use crate::tests::restart::{lives, reset};
-use crate::unit::Unit;
 use crate::{boot::Boot, console::check, console::println, cpu, idt, smp, wait, x2apic};
 
 const TIMES: u64 = 5;
