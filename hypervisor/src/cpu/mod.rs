@@ -21,7 +21,7 @@ pub use ::vendor;
 pub use control::apic_id;
 pub use nested::Offer as VendorOffer;
 pub use parking::{park, run_on};
-pub use percpu::{NO_VM, PerCpu, all, count, find, get, this};
+pub use percpu::{NO_VM, PerCpu, all, count, find, get, taken_at_most, this};
 pub use setup::{fiber_stack, init, setup_boot_cpu};
 pub use startup::start_others;
 pub use svm::post_to_inner;

@@ -118,7 +118,7 @@ impl PerCpu {
     /// Core 0, now and then: such a guest that wasn't left for long is, once: it may hold back what
     /// is for others.
     pub fn watch_taking(&self, now: u64) {
-        let (since, long) = (self.taking_since.load(Ordering::Relaxed), super::tsc_hz() / 500);
+        let (since, long) = (self.taking_since.load(Ordering::Relaxed), taken_at_most());
         let how = (Ordering::Relaxed, Ordering::Relaxed);
         if since != 0
             && now.saturating_sub(since) > long
@@ -139,6 +139,12 @@ static ALL: Once<Box<[&'static PerCpu]>> = Once::new();
 /// Makes every core known, the boot CPU first.
 pub(super) fn publish(cpus: Box<[&'static PerCpu]>) {
     ALL.call_once(|| cpus);
+}
+
+/// How long a guest of a guest's takes its interrupts itself at a stretch, in ticks of the TSC: two
+/// milliseconds.
+pub fn taken_at_most() -> u64 {
+    super::tsc_hz() / 500
 }
 
 /// How many cores there are; 1 until all are known.

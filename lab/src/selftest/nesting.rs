@@ -87,6 +87,17 @@ pub fn all() -> Vec<Case> {
     cases.push(case("nesting/svm-posted-restart".to_owned(), false, [anew]));
     let pair = [posts("svm-posted-hostile"), heartbeat("", Policy::Direct)];
     cases.push(case("nesting/svm-posted-hostile".to_owned(), false, pair));
+    // What is easily lost.
+    cases.push(case("nesting/svm-posted-kept".to_owned(), false, [posts("svm-posted-kept")]));
+    for test in ["svm-posted-offline", "svm-posted-rerouted"] {
+        let guest = Guest { cpus: 2, ..posts(test) };
+        cases.push(case(format!("nesting/{test}"), false, [guest]));
+    }
+    let moves = [Guest { cpus: 3, ..posts("svm-posted-moves") }];
+    cases.push(case("nesting/svm-posted-moves".to_owned(), false, moves));
+    let chaos = Guest { cpus: 2, options: "seed=1", ..both("svm-posted-chaos") };
+    let pair = [chaos, heartbeat("", Policy::Direct)];
+    cases.push(case("nesting/svm-posted-chaos".to_owned(), false, pair));
     let bare = guest(ALL_BARE, Policy::Trap);
     let bare = Guest { devices: Vec::new(), says: Vec::new(), variant: Variant::Pvh, ..bare };
     cases.push(Case { machine: Special::Bare, ..case("nesting/bare".to_owned(), false, [bare]) });

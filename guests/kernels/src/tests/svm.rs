@@ -401,8 +401,9 @@ pub use levels::levels;
 pub use open::open;
 pub use paging::{paging, touched};
 pub use posted::{
-    hostile as posted_hostile, others as posted_others, posted, restart as posted_restart,
-    smp as posted_smp,
+    chaos as posted_chaos, hostile as posted_hostile, kept as posted_kept, moves as posted_moves,
+    offline as posted_offline, others as posted_others, posted, rerouted as posted_rerouted,
+    restart as posted_restart, smp as posted_smp,
 };
 pub use registers::registers;
 pub use smp::{events, restart, shutdown};

@@ -225,6 +225,11 @@ impl Guest {
         guest
     }
 
+    /// By the block as it is, which another CPU has made.
+    pub fn as_it_is() -> Self {
+        Guest { block: Block, registers: Registers::default() }
+    }
+
     /// Another one, by the same block.
     pub fn restart(&mut self, rip: u64) {
         let idt = cpu::stored_idt();

@@ -5,9 +5,12 @@
 //! all go by priority, whoever sends them; this kernel's own interrupts come to this kernel,
 //! whatever the guest does with its table, its flag and its completions.
 
+mod chaos;
 mod code;
 mod executes;
 mod hostile;
+mod lost;
+mod moves;
 mod others;
 mod own;
 mod restart;
@@ -25,7 +28,10 @@ use crate::{boot::Boot, console::check, cpu, idt, wait, x2apic};
 use core::sync::atomic::Ordering::SeqCst;
 use ledger::Reason;
 
+pub use chaos::chaos;
 pub use hostile::hostile;
+pub use lost::{kept, offline, rerouted};
+pub use moves::moves;
 pub use others::{others, smp};
 pub use restart::restart;
 

@@ -62,6 +62,8 @@ pub struct Taking {
     pub(super) owns: bool,
     /// It doesn't, for one entry.
     pub(super) not_now: bool,
+    /// Since when it does, by the TSC, without an entry between in which it didn't.
+    pub(super) since: Option<u64>,
     /// What devices post to, as it was found last; since when, by the TSC, while something of
     /// another page's may be on its way.
     pub(super) posted: u64,

@@ -67,6 +67,8 @@ impl Nesting {
     /// Writes 12, and puts L1's state in order.
     fn tell(&mut self, v01: &mut Vmcb, code: u32, event: Option<Event>) {
         let Some(page) = self.block.take() else { return };
+        // L1 has what is its own before L2 goes on.
+        self.taking.since = None;
         let interrupted = event.map_or(0, svm::injected);
         let told = Told::of(self.inner, code, interrupted);
         self.nest.leave(self.inner, &told, &mut InPage(page));

@@ -11,14 +11,15 @@
 //! What L2 has in service when L1 goes on, or when it is to have an interrupt of L1's making, is in
 //! service in its backing page from then on, and nowhere else.
 //!
-//! Doesn't guarantee that an L2 which holds interrupts back by its IF is left for one: core 0 looks
-//! after that ([`PerCpu::watch_taking`](crate::cpu::PerCpu::watch_taking)).
+//! An L2 that holds interrupts back by its IF has its exits for them again after some milliseconds,
+//! whatever exits it has meanwhile. Doesn't guarantee that one without exits is left for them: core
+//! 0 looks after that ([`PerCpu::watch_taking`](crate::cpu::PerCpu::watch_taking)).
 
 use super::Nesting;
 use super::apic::EOI_MSR;
 use super::inner_apic::Kept;
 use super::instructions::CR8;
-use crate::cpu::{rdtsc, this, tsc_hz, x2apic};
+use crate::cpu::{rdtsc, taken_at_most, this, tsc_hz, x2apic};
 use delivery::{DeliveryFault, Event, FIRST_RESERVED, GATE_BYTES, Raised, VectorSet, classify};
 use svm::vmcb::{exit, int_ctl, misc1, misc2};
 use vendor::{Inner, PostedTo};
@@ -38,7 +39,12 @@ impl Nesting {
     /// Before an entry: L2 is to take its interrupts itself, if nothing is against it. False: it
     /// isn't, and what is in service is in its page.
     pub(super) fn take_itself(&mut self) -> bool {
-        let Some(priority) = self.priority_to_take() else {
+        let now = rdtsc();
+        let since = *self.taking.since.get_or_insert(now);
+        // Exits in between are no reason to wait longer: what is for others may have come before.
+        let long = now.wrapping_sub(since) > taken_at_most();
+        let Some(priority) = self.priority_to_take().filter(|_| !long) else {
+            self.taking.since = None;
             self.adopt_in_service();
             return false;
         };
@@ -57,7 +63,7 @@ impl Nesting {
             has_priority: priority != 0,
         });
         self.taking.owns = true;
-        this().set_taking_since(rdtsc());
+        this().set_taking_since(since);
         v.intercept_misc1 = v.intercept_misc1 & !misc1::INTR | WATCHED;
         v.intercept_misc2 |= misc2::CLGI;
         v.intercept_exceptions |= 1 << GENERAL_PROTECTION;

@@ -24,12 +24,15 @@ struct Source {
     /// Its interrupt entry.
     entry: u16,
     route: Option<Route>,
-    /// Where it was posted to before, until this time: what was sent there may come late.
-    left: Option<(To, u64)>,
+    /// Where it was posted to before, until when, the last one first: what was sent there may come
+    /// late.
+    left: [Option<(To, u64)>; LEFT],
     /// What it writes, or would if it weren't masked.
     written: Option<Written>,
 }
 
+/// So many of those are known.
+const LEFT: usize = 4;
 /// After so many milliseconds nothing comes any more.
 const LATE_MS: u64 = 100;
 
@@ -54,7 +57,7 @@ struct Route {
 impl Sources {
     /// With these interrupt entries, none of them routed.
     pub fn new(requester: Bdf, entries: impl Iterator<Item = u16>) -> Self {
-        let source = |entry| Source { entry, route: None, left: None, written: None };
+        let source = |entry| Source { entry, route: None, left: [None; LEFT], written: None };
         Sources { requester, all: entries.map(source).collect() }
     }
 
@@ -78,7 +81,7 @@ impl Sources {
         let Some(source) = self.all.get(source) else { return false };
         let is_so = |to: To| (to.vcpu, to.vector, to.page.is_some()) == (vcpu, vector, true);
         source.route.is_some_and(|route| is_so(route.to))
-            || source.left.is_some_and(|(to, until)| is_so(to) && rdtsc() < until)
+            || source.left.iter().flatten().any(|(to, until)| is_so(*to) && rdtsc() < *until)
     }
 
     /// What a source writes, or would if it weren't masked, as it was routed last.
@@ -133,7 +136,7 @@ impl Sources {
     /// The interrupts of all of them go nowhere.
     pub fn unbind(&mut self, owner: &Guest) {
         for source in &mut self.all {
-            (source.left, source.written) = (None, None);
+            (source.left, source.written) = ([None; LEFT], None);
             if let Some(route) = source.route.take() {
                 let bound = (routes(owner, route.to), route.bound);
                 unbind(&Units, (self.requester, source.entry), bound);
@@ -156,7 +159,8 @@ impl Source {
     fn leave(&mut self) -> Option<Route> {
         let route = self.route.take()?;
         if route.to.page.is_some() {
-            self.left = Some((route.to, rdtsc() + tsc_hz() / 1000 * LATE_MS));
+            self.left.rotate_right(1);
+            self.left[0] = Some((route.to, rdtsc() + tsc_hz() / 1000 * LATE_MS));
         }
         Some(route)
     }

@@ -51,7 +51,8 @@ core::arch::global_asm!(
 .balign 16
 .global posted_stubs, posted_raises, posted_waits, posted_takes, posted_calls, posted_tables
 .global posted_prefers, posted_completes, posted_stops, posted_strays, posted_reads
-.global posted_tries, posted_clears, posted_stays
+.global posted_tries, posted_clears, posted_stays, posted_asks, posted_holds
+.global posted_identifies, posted_shows, posted_sets, posted_calls_on
 posted_stubs:
 .set posted_vector, 0
 .rept 256
@@ -220,6 +221,55 @@ posted_stays:
     jne 1b
     cli
     vmmcall
+# The same with interrupts held back, and takes what came then.
+posted_holds:
+    cli
+    mov qword ptr [rdi + 112], 1
+1:  pause
+    cmp qword ptr [rdi + 112], 2
+    jne 1b
+    jmp posted_takes
+# With interrupts held back: RDX times the local APIC's id, by its MSR.
+posted_asks:
+    cli
+    mov r8, rdx
+    mov ecx, 0x802
+1:  rdmsr
+    dec r8
+    jnz 1b
+    vmmcall
+# Likewise, other things.
+posted_identifies:
+    cli
+    mov r8, rdx
+1:  xor eax, eax
+    cpuid
+    dec r8
+    jnz 1b
+    vmmcall
+posted_shows:
+    cli
+    mov r8, rdx
+1:  sidt [rdi + 64]
+    dec r8
+    jnz 1b
+    vmmcall
+posted_sets:
+    cli
+    mov r8, rdx
+    mov ecx, 1
+1:  mov cr8, rcx
+    xor ecx, 1
+    dec r8
+    jnz 1b
+    vmmcall
+posted_calls_on:
+    cli
+    mov r8, rdx
+1:  int 0xF5
+    dec r8
+    jnz 1b
+    vmmcall
 posted_completes:
     sti
 1:  mov ecx, 0x80B
@@ -273,6 +323,18 @@ codes!(
     clears = posted_clears,
     /// Says that it is there, lets interrupts in until it is told to go; VMMCALL.
     stays = posted_stays,
+    /// Says that it is there, holds interrupts back until it is told to go, takes them; VMMCALL.
+    holds = posted_holds,
+    /// Holds interrupts back and reads a register of its local APIC, RDX times; VMMCALL.
+    asks = posted_asks,
+    /// The same with CPUID, SIDT, MOV to CR8, INT F5h.
+    identifies = posted_identifies,
+    /// As above.
+    shows = posted_shows,
+    /// As above.
+    sets = posted_sets,
+    /// As above.
+    calls_on = posted_calls_on,
     /// Completes interrupts without end.
     completes = posted_completes,
     /// CLI, HLT.

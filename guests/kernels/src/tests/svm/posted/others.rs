@@ -22,25 +22,25 @@ use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use ledger::Reason;
 
 /// The second device's entry.
-const SECOND: u64 = 11;
+pub(super) const SECOND: u64 = 11;
 /// Of the guest's physical addresses: the page where it has the second device.
-const DEVICE: u64 = 7;
+pub(super) const DEVICE: u64 = 7;
 const ROUNDS: u64 = 10;
 
-static OTHER: Frame = Frame::new();
+pub(super) static OTHER: Frame = Frame::new();
 /// Why the guest on the second CPU was left.
 static LEFT: AtomicU64 = AtomicU64::new(0);
 
 /// Both devices' interrupts, and the unit.
-struct Pair {
-    posts: Posts,
-    second: Edu,
-    source: u16,
+pub(super) struct Pair {
+    pub(super) posts: Posts,
+    pub(super) second: Edu,
+    pub(super) source: u16,
 }
 
 impl Pair {
     /// All of it, set up; or a failed check. The second device has no entry yet.
-    fn new(test: &str, boot: &Boot) -> Option<Pair> {
+    pub(super) fn new(test: &str, boot: &Boot) -> Option<Pair> {
         let posts = Posts::new(test, boot)?;
         let second = Edu::find_second();
         check!(test, second.is_some(), "a second edu device");
@@ -55,27 +55,27 @@ impl Pair {
     }
 
     /// The first device posts to this page, at this CPU.
-    fn first(&self, page: &Frame, cpu: u32) -> bool {
+    pub(super) fn first(&self, page: &Frame, cpu: u32) -> bool {
         let to = Posted { vector: VECTOR, page: page.address(), cpu, runs: true, tag: None };
         self.posts.post_to(to)
     }
 
     /// The same of the second one.
-    fn second(&self, page: &Frame, cpu: u32) -> bool {
+    pub(super) fn second(&self, page: &Frame, cpu: u32) -> bool {
         let to = Posted { vector: LOW, page: page.address(), cpu, runs: true, tag: None };
         self.posts.unit.post(SECOND, self.source, to) && self.ask_second()
     }
 
-    fn ask_second(&self) -> bool {
+    pub(super) fn ask_second(&self) -> bool {
         self.posts.unit.ask(&[Ask::Device(self.source.into()), Ask::Interrupts(self.source)])
     }
 
     /// The guest to be run has this page.
-    fn page(&self, page: &Frame) {
+    pub(super) fn page(&self, page: &Frame) {
         self.posts.guest.block().put(BACKING_PAGE, page.address());
     }
 
-    fn end(self, test: &str) {
+    pub(super) fn end(self, test: &str) {
         let (address, data) = AmdVi::message(SECOND);
         self.second.program(address, data, false);
         self.posts.end(test);
