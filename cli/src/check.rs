@@ -32,8 +32,8 @@ A plan:
   network = { switch = \"lan\" }  # to VMs that name the same switch
   interrupts = \"auto\"         # auto, trap, eli-delivery, eli, direct, posted
   reset = \"restart\"           # or stop: what a reset of its own leads to
-  nested = false              # true: it may run guests, on cores of its own
-  iommu = \"none\"              # or virtio, vt-d, amd-vi: its own
+  nested = false              # true: it may run guests (SVM), on own cores
+  iommu = \"none\"              # or virtio, vt-d, amd-vi: for its devices
   [host]
   iommu_faults = \"elsewhere\"  # or nmi, limit: docs/running.md says more
   without_interrupt_remapping = \"refuse\"  # or trust-every-guest

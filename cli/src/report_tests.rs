@@ -198,3 +198,12 @@ fn records_of_vms_that_do_not_exist_are_ignored() {
     r.see(&Record::Counters { vm: 0, vcpu: u32::MAX, counters, cycles: 1 });
     assert!(r.vms[0].vcpus.is_empty() && r.vms[0].end.is_none());
 }
+
+/// `docs/running.md` has a line for each reason.
+#[test]
+fn each_reason_is_explained() {
+    let text = include_str!("../../docs/running.md");
+    let missing = |reason: &&Reason| !text.contains(&format!("\n| `{}` | ", reason.label()));
+    let missing: Vec<_> = Reason::ALL.iter().filter(missing).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}

@@ -47,7 +47,8 @@ The machine is emulated (QEMU): a core for the host, one for each VM, an IOMMU,
 and the devices the plan names. nvme0 is at 00:04.0, nic0 at 00:08.0, edu0 at 00:10.0.
 Behind each network controller is a network of its own, which gives addresses by DHCP
 and leads to where this machine can go; --forward leads in, from this machine alone.
-Disks and networks that a sidecore serves are for plans: `exitless check --help`.
+Disks and networks that a sidecore serves, guests of a guest and an IOMMU of a VM's
+own are for plans: `exitless check --help`.
 The console is yours; leave it with Ctrl-] or Ctrl-A x. Of several VMs all consoles are
 shown, line by line; --console shows one alone, as a terminal.
 

@@ -60,7 +60,7 @@ const CHANGES: &str = "3";
 
 const HELP: &str = "\
 Examples:
-  exitless test                      all of it: an hour, on two cores
+  exitless test                      all of it: some 40 minutes, on two cores
   exitless test --quick              what to run before each commit
   exitless test --only nesting/svm-  cases with this in their name
   exitless test --long               takes hours

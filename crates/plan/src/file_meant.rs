@@ -24,6 +24,12 @@ const PLAN: &Words = &[
 ];
 const VM: &Words = &[
     (&["ram"], "its memory is `memory`"),
+    (
+        &["device", "pci", "hostdev", "passthrough"],
+        "PCI functions of its own are `devices`, such as devices = [\"nvme0\"]",
+    ),
+    (&["policy"], "how its interrupts come is `interrupts`, such as interrupts = \"eli\""),
+    (&["initramfs", "ramdisk"], "its RAM disk is `initrd`"),
     (&["append", "command_line", "args"], "the kernel's command line is `cmdline`"),
     (&["net", "nic", "interface", "interfaces"], "an interface is network = { switch = \"lan\" }"),
     (&["name"], "a VM's name is its table's: [vm.NAME]"),
@@ -110,6 +116,10 @@ mod tests {
                 "f:1: unknown key `disk`; a VM's disk stands in its own table",
             ),
             ("[vm.a]\nram='1G'\n", "f:2: [vm.a]: unknown key `ram`; its memory is `memory`"),
+            (
+                "[vm.a]\ndevice=['nvme0']\n",
+                "f:2: [vm.a]: unknown key `device`; PCI functions of its own are `devices`",
+            ),
             (
                 "[vm.a]\ndisk={file='d.img'}\n",
                 "f:2: [vm.a] disk0: unknown key `file`; a disk here is memory (size = \"64M\")",

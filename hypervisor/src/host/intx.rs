@@ -1,5 +1,5 @@
-//! Devices that a guest uses without MSI and MSI-X, as Linux does with `pci=nomsi`: it gets no
-//! interrupts from them, since INTx isn't passed on. The log says so, once for
+//! Devices that a guest uses without MSI and MSI-X, as Linux does with `pci=nomsi`, and firmware of
+//! a guest of a guest's, which polls: it gets no interrupts from them, since INTx isn't passed on. The log says so, once for
 //! each device.
 //!
 //! Doesn't know whether the guest waits for interrupts: a driver that polls looks the same.
@@ -67,7 +67,7 @@ impl IntxReports {
                 let (name, device) = (&used.vm.guest.name, used.device);
                 crate::memory::while_reporting(|| {
                     log::info!(
-                        "VM {name:?} uses its device {device} without MSI and MSI-X, as Linux does with pci=nomsi: it gets no interrupts from it"
+                        "VM {name:?} uses its device {device} without MSI and MSI-X: it polls, or waits for interrupts that don't come"
                     );
                 });
             }

@@ -136,7 +136,11 @@ pub fn walk(
         if !user || access.write && !write || access.fetch && !execute {
             return Err(Miss::Fault(FAULT_PRESENT));
         }
-        mark(mem, &seen[..=(LEVELS - level) as usize], access)?;
+        let seen = &seen[..=(LEVELS - level) as usize];
+        if access.look && seen.iter().any(|(_, entry)| entry & ACCESSED == 0) {
+            return Err(Miss::Again);
+        }
+        mark(mem, seen, access.write)?;
         let offset = (1 << shift(level)) - 1;
         return Ok(Walked {
             gpa: entry & ADDRESS & !offset | gpa & offset,
@@ -166,12 +170,12 @@ fn reserved(level: u32, is_leaf: bool, rules: Rules) -> u64 {
 }
 
 /// Sets the accessed bits on the way, and the dirty bit of the last entry for a store.
-fn mark(mem: &mut dyn L1Memory, seen: &[(u64, u64)], access: Access) -> Result<(), Miss> {
+fn mark(mem: &mut dyn L1Memory, seen: &[(u64, u64)], write: bool) -> Result<(), Miss> {
     let last = seen.len() - 1;
     for (n, &(at, entry)) in seen.iter().enumerate() {
-        let dirty = if access.write && n == last { DIRTY } else { 0 };
+        let dirty = if write && n == last { DIRTY } else { 0 };
         let new = entry | ACCESSED | dirty;
-        if new != entry && (access.look || !mem.exchange(at, entry, new)) {
+        if new != entry && !mem.exchange(at, entry, new) {
             return Err(Miss::Again);
         }
     }

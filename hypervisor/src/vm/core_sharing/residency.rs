@@ -216,10 +216,15 @@ impl<C: VirtualCpu> Vcpu<C> {
     }
 
     /// While it waits for a start-up: until somebody asks for something, or wakes the core.
+    #[cold]
+    #[inline(never)]
     pub(in crate::vm) fn block_until_woken(&mut self) {
         match self.slot() {
             Some(slot) => self.yield_core(slot, Yield::Block(NEVER)),
-            None => interrupts::sleep_until_woken(|vector| self.receive_posted(vector)),
+            // A device's for a guest of its guest's is put into memory; the rest reset forgets.
+            None => interrupts::sleep_until_woken(|vector| {
+                self.receive(vector);
+            }),
         }
     }
 
@@ -301,11 +306,11 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
     }
 
-    /// Forgets what arrived on a core of its own. INIT leaves what devices post to guests of the
-    /// guest's, which is in memory.
-    pub(in crate::vm) fn forget_arrived(&mut self, init: bool) {
+    /// Takes what arrived on a core of its own: what a device posts to a guest of its guest's is put
+    /// into memory, and the rest is for its local APIC, which is reset next.
+    pub(in crate::vm) fn forget_arrived(&mut self) {
         if self.slot().is_none() {
-            interrupts::take().filter(|_| init).for_each(|vector| self.receive_posted(vector));
+            self.receive_noted();
         }
     }
 

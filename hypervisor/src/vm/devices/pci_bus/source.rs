@@ -24,15 +24,16 @@ struct Source {
     /// Its interrupt entry.
     entry: u16,
     route: Option<Route>,
-    /// Where it was posted to before, until when, the last one first: what was sent there may come
-    /// late.
+    /// Where it was posted to before, and until when what was sent there may come late.
     left: [Option<(To, u64)>; LEFT],
+    /// Which of those is next to be forgotten.
+    next: u8,
     /// What it writes, or would if it weren't masked.
     written: Option<Written>,
 }
 
 /// So many of those are known.
-const LEFT: usize = 4;
+const LEFT: usize = 3;
 /// After so many milliseconds nothing comes any more.
 const LATE_MS: u64 = 100;
 
@@ -57,7 +58,8 @@ struct Route {
 impl Sources {
     /// With these interrupt entries, none of them routed.
     pub fn new(requester: Bdf, entries: impl Iterator<Item = u16>) -> Self {
-        let source = |entry| Source { entry, route: None, left: [None; LEFT], written: None };
+        let source =
+            |entry| Source { entry, route: None, left: [None; LEFT], next: 0, written: None };
         Sources { requester, all: entries.map(source).collect() }
     }
 
@@ -77,6 +79,7 @@ impl Sources {
     }
 
     /// Does a source post to a guest of this vCPU's by this vector, or did it shortly before?
+    #[inline(never)]
     pub fn posts(&self, source: usize, vcpu: usize, vector: u8) -> bool {
         let Some(source) = self.all.get(source) else { return false };
         let is_so = |to: To| (to.vcpu, to.vector, to.page.is_some()) == (vcpu, vector, true);
@@ -156,11 +159,13 @@ impl Sources {
 
 impl Source {
     /// It isn't routed any more, but for what was posted.
+    #[inline(never)]
     fn leave(&mut self) -> Option<Route> {
         let route = self.route.take()?;
         if route.to.page.is_some() {
-            self.left.rotate_right(1);
-            self.left[0] = Some((route.to, rdtsc() + tsc_hz() / 1000 * LATE_MS));
+            let until = rdtsc() + tsc_hz() / 1000 * LATE_MS;
+            self.left[usize::from(self.next) % LEFT] = Some((route.to, until));
+            self.next = self.next.wrapping_add(1);
         }
         Some(route)
     }

@@ -42,6 +42,7 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// On a core of which the vectors are those of the vCPU's guests. None: it is the host's.
     #[cold]
+    #[inline(never)]
     fn receive_beneath(&mut self, vector: u8) -> Option<Reason> {
         match self.remote.routes.arrived(vector)? {
             Arrived::Of { slot: INNER, vectors } => {
@@ -53,17 +54,6 @@ impl<C: VirtualCpu> Vcpu<C> {
                 vectors.highest().map(|v| self.reason_of(v))
             }
             Arrived::Host | Arrived::Nobody => None,
-        }
-    }
-
-    /// What a device posts to a guest of the guest's while the vCPU runs nothing. All else is
-    /// forgotten.
-    #[cold]
-    pub(in crate::vm) fn receive_posted(&mut self, vector: u8) {
-        if self.remote.posts()
-            && let Some(Arrived::Of { slot: INNER, vectors }) = self.remote.routes.arrived(vector)
-        {
-            vectors.iter().for_each(|v| self.post_beneath(v));
         }
     }
 

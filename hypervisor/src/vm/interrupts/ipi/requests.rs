@@ -59,7 +59,7 @@ impl<C: VirtualCpu> Owner for Vcpu<C> {
     }
 
     fn forget_arrived(&mut self) {
-        Vcpu::forget_arrived(self, true);
+        Vcpu::forget_arrived(self);
     }
 
     fn sleep(&mut self) {
@@ -103,12 +103,12 @@ impl<C: VirtualCpu> Vcpu<C> {
         let start = page.map_or(self.start, |page| Start::StartUp { page });
         self.cpu.reset(start);
         self.cpu.flush_translations();
+        self.forget_arrived();
         self.reset_apic(page.is_some());
         self.mode = DeliveryMode::new();
         self.nmi_waits = false;
         self.timer.reset();
         self.remote.mailbox.forget_interrupts();
         self.remote.posting.and_then(Posting::take);
-        self.forget_arrived(page.is_some());
     }
 }
