@@ -16,6 +16,8 @@ mod shadow;
 #[cfg(test)]
 mod tests;
 mod walk;
+#[cfg(test)]
+mod walk_tests;
 
 pub use compose::{Page, compose};
 pub use registers::Registers;

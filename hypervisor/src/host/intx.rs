@@ -1,6 +1,6 @@
 //! Devices that a guest uses without MSI and MSI-X, as Linux does with `pci=nomsi`, and firmware of
-//! a guest of a guest's, which polls: it gets no interrupts from them, since INTx isn't passed on. The log says so, once for
-//! each device.
+//! a guest of a guest's, which polls: it gets no interrupts from them, since INTx isn't passed on.
+//! The log says so, once for each device.
 //!
 //! Doesn't know whether the guest waits for interrupts: a driver that polls looks the same.
 

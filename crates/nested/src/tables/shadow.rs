@@ -48,7 +48,8 @@ impl Shadow {
         Self::default()
     }
 
-    /// The root for L1's tables at `key`: a tree that was there, or an empty one, which is right for
+    /// The root for L1's tables at `key`: a tree that was there, or an empty one, which is right
+    /// for
     /// `space`. The second: it is another frame than before for these, or a new one, so that the
     /// address space is flushed.
     ///
@@ -115,8 +116,8 @@ impl Shadow {
         tree.is_none_or(|tree| tree.spaces & bit(space) != 0)
     }
 
-    /// Makes it right: what L1's tables say now is kept, the rest is dropped. `now`: the page for an
-    /// address of L2's that may be read, none if there is none. True: something changed.
+    /// Makes it right: what L1's tables say now is kept, the rest is dropped. `now`: the page for
+    /// an address of L2's that may be read, none if there is none. True: something changed.
     pub fn look_over(
         &mut self,
         mem: &mut dyn Memory,

@@ -306,8 +306,8 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
     }
 
-    /// Takes what arrived on a core of its own: what a device posts to a guest of its guest's is put
-    /// into memory, and the rest is for its local APIC, which is reset next.
+    /// Takes what arrived on a core of its own: what a device posts to a guest of its guest's is
+    /// put into memory, and the rest is for its local APIC, which is reset next.
     pub(in crate::vm) fn forget_arrived(&mut self) {
         if self.slot().is_none() {
             self.receive_noted();

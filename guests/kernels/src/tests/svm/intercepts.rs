@@ -1,7 +1,8 @@
 //! Each intercept of a guest's instruction: with it the guest is left in front of the instruction,
 //! and without it the instruction is done, or is the exception that it is.
 //!
-//! An intercept's bit, counted from the block's first one, is its exit code (APM vol. 2, appendix C).
+//! An intercept's bit, counted from the block's first one, is its exit code (APM vol. 2, appendix
+//! C).
 
 use super::block::{self, Frame, Guest, exit};
 use super::{begin, end, inside};

@@ -246,8 +246,8 @@ impl Nesting {
         }
     }
 
-    /// The core's local APIC has nothing of L2's any more. What was in service there is in L2's page,
-    /// which INIT leaves as it is; a VM that starts again clears its memory after this.
+    /// The core's local APIC has nothing of L2's any more. What was in service there is in L2's
+    /// page, which INIT leaves as it is; a VM that starts again clears its memory after this.
     pub fn release(&mut self) {
         self.end_taking();
         self.adopt_in_service();

@@ -1,6 +1,6 @@
-//! Interrupts that are easily lost: this kernel's own, while its guest holds interrupts back and has
-//! exits that are the host's alone; and what is posted to a CPU that is off, or moved twice before
-//! it is taken.
+//! Interrupts that are easily lost: this kernel's own, while its guest holds interrupts back and
+//! has exits that are the host's alone; and what is posted to a CPU that is off, or moved twice
+//! before it is taken.
 
 use super::super::block::{self, exit, let_in};
 use super::super::smp::turn_on;

@@ -1,5 +1,6 @@
-//! A guest that two CPUs of this kernel's have in turns, as a scheduler has it: its entry says where
-//! it is, and whether it runs, without an invalidation. Each interrupt of its device's comes once.
+//! A guest that two CPUs of this kernel's have in turns, as a scheduler has it: its entry says
+//! where it is, and whether it runs, without an invalidation. Each interrupt of its device's comes
+//! once.
 
 use super::super::block::{self, Guest, exit, let_in};
 use super::super::end as turn_off;

@@ -257,8 +257,8 @@ fn moved(test: &str, pair: &Pair) {
     check!(test, exits <= looks, "{exits} exits there, {looks} times the host had a look");
 }
 
-/// Waits until the guest there takes what the first device posts without an exit. An exit is counted
-/// when the next one comes: of three interrupts.
+/// Waits until the guest there takes what the first device posts without an exit. An exit is
+/// counted when the next one comes: of three interrupts.
 pub(super) fn takes_itself() -> bool {
     wait::patiently(|| {
         let window = Window::of(1);

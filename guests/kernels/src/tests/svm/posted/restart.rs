@@ -1,7 +1,7 @@
 //! A VM that resets while devices post interrupts to guests of this kernel.
 //!
-//! The next life has what the first one had: a unit that does nothing yet, vectors that are all this
-//! kernel's, and nothing that was posted, waited or was in service before.
+//! The next life has what the first one had: a unit that does nothing yet, vectors that are all
+//! this kernel's, and nothing that was posted, waited or was in service before.
 
 use super::others::{forget, is_empty, stay, takes_itself};
 use super::{BACKING, IN_SERVICE, Posts, REQUEST, VECTOR, by_itself, code, has, request};
