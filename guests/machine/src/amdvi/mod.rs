@@ -144,9 +144,14 @@ impl AmdVi {
 
     /// Has the log have room for so many events. Gives where the first is to be.
     pub fn leave_room(&self, events: u32) -> u32 {
-        let tail = mmio_read(BASE + LOG_TAIL);
-        mmio_write(BASE + LOG_HEAD, (tail + 16 * (events + 1)) % PAGE as u32);
-        tail
+        loop {
+            let tail = mmio_read(BASE + LOG_TAIL);
+            mmio_write(BASE + LOG_HEAD, (tail + 16 * (events + 1)) % PAGE as u32);
+            // Unless one came late, of what was tried before.
+            if mmio_read(BASE + LOG_TAIL) == tail {
+                return tail;
+            }
+        }
     }
 
     /// Has what is in the log begin there.
