@@ -30,7 +30,7 @@ pub trait Owner {
     fn vm_ends(&self) -> bool;
     /// Takes the core from the guest.
     fn quiet_core(&mut self);
-    /// Forgets interrupts that arrived on its core.
+    /// Forgets interrupts that arrived on its core, but for what was posted to its guests.
     fn forget_arrived(&mut self);
     /// Sleeps until its core is woken; it may wake up for other reasons.
     fn sleep(&mut self);

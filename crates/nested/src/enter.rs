@@ -53,9 +53,9 @@ pub enum Flush {
 /// What is to be done before L2 runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What L1 asked to be flushed: what is kept of its nested tables for these is stale. What the
-    /// CPU knows is flushed, too, as it is where L1 runs L2 by other tables or in another address
-    /// space than it last did: 02 says so, and goes on saying so until L2 was entered.
+    /// Of which address spaces L1 asked for a flush: what is kept of its nested tables for these
+    /// is stale. What the CPU knows is flushed, too, as it is where L1 runs L2 by other tables or
+    /// in another address space than it last did: 02 says so until L2 was entered.
     pub flush: Flush,
     /// L2's address space, as L1 has it.
     pub space: u32,

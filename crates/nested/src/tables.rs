@@ -11,6 +11,8 @@
 //! told so. Knows L1 in long mode with four levels alone.
 
 mod compose;
+#[cfg(test)]
+mod model;
 mod registers;
 mod shadow;
 #[cfg(test)]

@@ -8,10 +8,10 @@
 //! | state | a call | `pending` | ended by |
 //! |---|---|---|---|
 //! | *off*: MSI-X isn't enabled | is dropped | no | [`Entry::mask`], [`Entry::unmask`] |
-//! | *masked*, routed or not | sets the pending bit | no, yes after a call | [`Entry::unmask`], [`Entry::disable`] |
+//! | *masked*, routed or not | sets the pending bit | after a call | [`Entry::unmask`], `disable` |
 //! | *open, routed* | is sent | no | [`Entry::mask`], [`Entry::disable`], [`Entry::route`] |
 //! | *open, not routed* | is dropped: its message leads nowhere | no | the same |
-//! | *open, with a call that waits* | is sent, and the one that waits with it | yes | the sidecore's next look; the same |
+//! | *open, a call waits* | is sent, with the one that waits | yes | its next look; the same |
 //!
 //! The rules:
 //!

@@ -1,5 +1,12 @@
 //! Random-looking numbers that repeat: xorshift64 (Marsaglia 2003).
 
+use crate::boot::Boot;
+
+/// The seed that the command line gives, by `seed=` and a decimal number.
+pub fn seed(boot: &Boot) -> Option<u64> {
+    boot.option("seed")?.parse().ok()
+}
+
 /// The generator.
 pub struct Random(u64);
 

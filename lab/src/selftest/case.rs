@@ -143,7 +143,7 @@ pub struct Guest {
     pub tests: &'static str,
     /// More words for its command line.
     pub options: &'static str,
-    /// The seed of the endless random stream that the attacker ends with.
+    /// The seed of what is random in a test, or of the endless stream that the attacker ends with.
     pub stream: Option<u64>,
     /// Its vCPUs.
     pub cpus: u32,
@@ -440,7 +440,8 @@ impl Guest {
     pub fn cmdline(&self, bare: bool) -> String {
         let policy = if bare { "bare" } else { self.in_force().0 };
         let shared = self.says_shared();
-        format!("test={} policy={policy}{shared} {}", self.tests, self.options)
+        let seed = self.stream.map_or(String::new(), |seed| format!(" seed={seed}"));
+        format!("test={} policy={policy}{shared} {}{seed}", self.tests, self.options)
     }
 
     fn says_shared(&self) -> &'static str {

@@ -29,6 +29,27 @@ const PAIR_BUDGET: u64 = 884;
 const CLEAN_BUDGET: u64 = 775;
 const TOUCH_BUDGET: u64 = 3_600;
 
+/// Tests of which a seed decides what they do.
+pub const ATTACKERS: [&str; 2] = ["svm-hostile", "svm-posted-chaos"];
+
+/// One of [`ATTACKERS`], with these of the machine's test devices if it needs any.
+pub fn attacker(test: &'static str, devices: [u8; 2]) -> Guest {
+    match test {
+        "svm-hostile" => with(guest(test, Policy::Direct)),
+        _ => Guest { cpus: 2, devices: devices.map(edu).into(), ..posts(test) },
+    }
+}
+
+fn with(guest: Guest) -> Guest {
+    Guest { nested: true, devices: Vec::new(), ..guest }
+}
+
+/// A device posts interrupts to its guest.
+fn posts(tests: &'static str) -> Guest {
+    let guest = Guest { devices: vec![edu(0)], ..with(guest(tests, Policy::Trap)) };
+    Guest { iommu: GuestIommu::AmdVi, ..guest }
+}
+
 /// All of them.
 pub fn all() -> Vec<Case> {
     let mut cases: Vec<_> = TESTS
@@ -46,7 +67,6 @@ pub fn all() -> Vec<Case> {
         let machine = Special::Cpu("max,-vgif");
         cases.push(Case { machine, ..case(format!("nesting/{test}-plain"), false, [guest]) });
     }
-    let with = |guest: Guest| Guest { nested: true, devices: Vec::new(), ..guest };
     let budget = |what, times, host_each| Budget { what, times, host_each, like_before: false };
     let windows = vec![
         budget("CPUID of a guest's guest, told, and VMRUN", 1000, PAIR_BUDGET),
@@ -69,14 +89,9 @@ pub fn all() -> Vec<Case> {
     let end = Expected::Fault("triple fault");
     let shutdown = Guest { end, ..with(guest("svm-shutdown", None)) };
     cases.push(case("nesting/svm-shutdown".to_owned(), false, [shutdown]));
-    let attacker = with(guest("svm-hostile", Policy::Direct));
-    let pair = [attacker, heartbeat("", Policy::Direct)];
+    let pair = [attacker(ATTACKERS[0], [0, 1]), heartbeat("", Policy::Direct)];
     cases.push(case("nesting/svm-hostile".to_owned(), false, pair));
     // Interrupts that a device posts to the guest of a guest.
-    let posts = |tests| {
-        let guest = Guest { devices: vec![edu(0)], ..with(guest(tests, Policy::Trap)) };
-        Guest { iommu: GuestIommu::AmdVi, ..guest }
-    };
     cases.push(case("nesting/svm-posted".to_owned(), false, [posts("svm-posted")]));
     let both = |test| Guest { devices: vec![edu(0), edu(1)], ..posts(test) };
     let others = [both("svm-posted-others")];
@@ -95,8 +110,7 @@ pub fn all() -> Vec<Case> {
     }
     let moves = [Guest { cpus: 3, ..posts("svm-posted-moves") }];
     cases.push(case("nesting/svm-posted-moves".to_owned(), false, moves));
-    let chaos = Guest { cpus: 2, options: "seed=1", ..both("svm-posted-chaos") };
-    let pair = [chaos, heartbeat("", Policy::Direct)];
+    let pair = [attacker(ATTACKERS[1], [0, 1]), heartbeat("", Policy::Direct)];
     cases.push(case("nesting/svm-posted-chaos".to_owned(), false, pair));
     let bare = guest(ALL_BARE, Policy::Trap);
     let bare = Guest { devices: Vec::new(), says: Vec::new(), variant: Variant::Pvh, ..bare };

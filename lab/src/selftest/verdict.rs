@@ -49,6 +49,28 @@ pub fn counted(guest: &Guest, vm: &VmReport, wrong: &mut Vec<String>) {
     }
 }
 
+/// Whether a test kernel's console says that every check held, and what else it must.
+pub fn said(guest: &Guest, console: &str, wrong: &mut Vec<String>) {
+    let failed = console.lines().filter(|l| l.starts_with("FAIL")).count();
+    if failed > 0 {
+        wrong.push(format!("{failed} checks failed"));
+    }
+    // A kernel that is stopped on purpose may not come to say that all is well.
+    if !matches!(guest.end, Expected::Fault(_)) {
+        for test in guest.tests.split(',').filter(|test| !test.is_empty()) {
+            let verdict = format!("ok {test}: ");
+            if !console.lines().any(|l| l.starts_with(&verdict)) {
+                wrong.push(format!("the console has no line \"{verdict}…\""));
+            }
+        }
+    }
+    for text in &guest.says {
+        if !console.contains(text) {
+            wrong.push(format!("the console doesn't say \"{text}\""));
+        }
+    }
+}
+
 pub fn contains(text: &str, part: &str) -> bool {
     text.to_lowercase().contains(&part.to_lowercase())
 }

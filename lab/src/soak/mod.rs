@@ -34,10 +34,12 @@ Examples:
   exitless soak --seed 0x5EED --json s.json  the same rounds again, as JSON
   exitless soak --seed 0x5EED --round 7      one round again
 
-A round is one run of the emulated machine with three VMs: Linux that writes to its disk, reads back
+A round is one run of the emulated machine with three VMs or four: Linux that writes to its disk, reads back
 and compares, while its heartbeat comes a hundred times a second; an attacker that goes through a list of
 attacks (docs/security.md); and a guest that tries privileged operations at random. They have cores of
-their own under direct, share one under eli, have their own under eli, share one again, and so on.
+their own under direct, share one under eli, have their own under eli, share one again, and so on. Under
+direct there is a fourth VM: a hypervisor that runs guests of its own by random control blocks, tables and code,
+or does anything to the interrupts that devices post to them.
 
 Lost is what Linux noticed: an error of its I/O, a heartbeat that stood still, a complaint in its log; what
 the host warned of, or found wrong with the tables that confine the guests, which it looks over all the
@@ -145,9 +147,10 @@ fn again(seed: u64, number: u64) -> String {
 /// The line for a round.
 fn line(done: &Done) -> String {
     let Done { number, mixed, tally, seconds } = done;
+    let hypervisor = mixed.hypervisor.map_or(String::new(), |test| format!(" {test:17}"));
     let word = if tally.lost.is_empty() { "ok" } else { "LOST" };
     format!(
-        "{word:5} round {number:<3} {:18} {:24} random {:#018x}: {} of {} attacks contained, {} operations, \
+        "{word:5} round {number:<3} {:18} {:24}{hypervisor} random {:#018x}: {} of {} attacks contained, {} operations, \
          {} rounds verified, gap {} ms of which the machine {} ms, {} audits, {seconds:.1} s\n",
         mixed.place.label(),
         mixed.subjects,
@@ -173,6 +176,7 @@ fn table(seed: u64, done: &[Done], sum: &Tally) -> String {
         ("guest operations tried at random", thousands(sum.operations)),
         ("faults they raised in their guest", thousands(sum.faults)),
         ("random guests that were stopped", thousands(sum.stopped)),
+        ("guests of guests that came back", thousands(sum.vmruns)),
         ("honest rounds verified", thousands(sum.verified)),
         ("longest heartbeat gap", gap),
         ("of which the machine stood still", pause),
@@ -198,12 +202,12 @@ fn table(seed: u64, done: &[Done], sum: &Tally) -> String {
 fn json(seed: u64, done: &[Done], sum: &Tally) -> Value {
     let counts = |t: &Tally| {
         json!({ "rounds": t.rounds, "attacks": t.attacks, "contained": t.contained,
-                "operations": t.operations, "faults": t.faults, "stopped": t.stopped,
+                "operations": t.operations, "faults": t.faults, "stopped": t.stopped, "vmruns": t.vmruns,
                 "verified": t.verified, "gap_us": t.gap, "machine_pause_us": t.pause, "exits": t.exits,
                 "audit_passes": t.passes, "audit_findings": t.findings, "lost": t.lost })
     };
     let each = |d: &Done| {
-        json!({ "round": d.number, "place": d.mixed.place.label(), "subjects": d.mixed.subjects,
+        json!({ "round": d.number, "place": d.mixed.place.label(), "subjects": d.mixed.subjects, "hypervisor": d.mixed.hypervisor,
                 "stream": format!("{:#x}", d.mixed.stream), "seconds": d.seconds,
                 "again": again(seed, d.number), "counts": counts(&d.tally) })
     };

@@ -49,9 +49,8 @@ impl Shadow {
     }
 
     /// The root for L1's tables at `key`: a tree that was there, or an empty one, which is right
-    /// for
-    /// `space`. The second: it is another frame than before for these, or a new one, so that the
-    /// address space is flushed.
+    /// for `space`. The second: it is another frame than before for these tables, or a new one, so
+    /// that the address space is flushed.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
 //! The walk by itself: what it tells, what it marks, and pages as two tables have them.
 
-use super::tests::{BEHIND, L1, RULES, frame, own};
+use super::model::{BEHIND, L1, RULES, frame, own};
 use super::*;
 
 /// Tables of one page of L2's, at address 0, of this size.

@@ -221,10 +221,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     pub(in crate::vm) fn block_until_woken(&mut self) {
         match self.slot() {
             Some(slot) => self.yield_core(slot, Yield::Block(NEVER)),
-            // A device's for a guest of its guest's is put into memory; the rest reset forgets.
-            None => interrupts::sleep_until_woken(|vector| {
-                self.receive(vector);
-            }),
+            None => interrupts::sleep_until_woken(|vector| self.receive_posted(vector)),
         }
     }
 
@@ -306,11 +303,12 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
     }
 
-    /// Takes what arrived on a core of its own: what a device posts to a guest of its guest's is
-    /// put into memory, and the rest is for its local APIC, which is reset next.
+    /// Forgets what arrived on a core of its own, but for what devices post to its guests.
+    #[cold]
+    #[inline(never)]
     pub(in crate::vm) fn forget_arrived(&mut self) {
         if self.slot().is_none() {
-            self.receive_noted();
+            interrupts::take().for_each(|vector| self.receive_posted(vector));
         }
     }
 

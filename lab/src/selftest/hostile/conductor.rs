@@ -3,6 +3,7 @@
 
 use super::sleeps;
 use crate::selftest::case::{Case, Expected, Guest};
+use crate::selftest::kernel::Variant;
 use attacks::Attack;
 use exitless::{
     report::{Report, VmReport},
@@ -75,11 +76,11 @@ impl Conductor {
         let rounds = self.seen.first().map_or(0, |s| s.rounds);
         let attackers = || self.seen.iter().zip(&case.guests).zip(&report.vms).skip(1);
         if !self.begun {
-            let waits =
-                |((s, g), _): ((&Seen, &Guest), &VmReport)| s.ready || !g.options.is_empty();
+            let waits = |((s, g), _): ((&Seen, &Guest), &VmReport)| s.ready || !is_ordered(g);
             if rounds >= ROUNDS && attackers().all(waits) {
                 let all = (1..).zip(case.guests.iter().skip(1));
-                all.filter(|(_, g)| !sleeps(g)).for_each(|(vm, _)| commands.type_to(vm, "!"));
+                let hear = |g: &Guest| g.variant == Variant::Hostile && !sleeps(g);
+                all.filter(|(_, g)| hear(g)).for_each(|(vm, _)| commands.type_to(vm, "!"));
                 self.begun = true;
             }
             return ControlFlow::Continue(());
@@ -113,6 +114,11 @@ impl Conductor {
             false => ControlFlow::Continue(()),
         }
     }
+}
+
+/// Whether it waits for an order.
+fn is_ordered(guest: &Guest) -> bool {
+    guest.variant == Variant::Hostile && guest.options.is_empty()
 }
 
 /// How often its last attack begins before enough was seen of it.
@@ -242,13 +248,16 @@ mod tests {
         assert!(!run.say(0, "\n"));
     }
     #[test]
-    fn nobody_waits_for_a_random_guest_to_end() {
+    fn a_hypervisor_gets_no_order_and_nobody_waits_for_a_random_guest_to_end() {
         let round = hostile::Mixed { subjects: "exits", ..hostile::Mixed::new(1, 1) };
         let mut run = Run::with(round.case());
         (1..=2).for_each(|vm| assert!(!run.say(vm, "ready\n")));
         run.round(ROUNDS);
         assert_eq!(run.typed(), [(1, "!"), (2, "!")]);
         run.end(1);
+        run.round(ROUNDS + 1);
+        assert_eq!(run.typed(), [], "the hypervisor is at it");
+        run.end(3);
         run.round(ROUNDS + 1);
         assert_eq!(run.typed(), [(0, "\n")]);
         run.end(0);

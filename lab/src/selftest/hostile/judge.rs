@@ -9,7 +9,7 @@ use super::{
 use crate::selftest::{
     case::{Case, Cores, Guest, Outcome},
     kernel::Variant,
-    verdict::{counted, ended},
+    verdict::{counted, ended, said},
 };
 use attacks::Subject;
 use exitless::{report::VmReport, session::Ended};
@@ -44,7 +44,10 @@ pub fn complaints(case: &Case, outcome: &Outcome) -> Vec<String> {
                 let core = Core { shares, faults: case.host.iommu_faults };
                 victim(guest, core, console, outcome, &mut of_vm);
             }
-            _ => attacker(&Tried { guest, counters, console, log: &outcome.log }, &mut of_vm),
+            Variant::Hostile => {
+                attacker(&Tried { guest, counters, console, log: &outcome.log }, &mut of_vm);
+            }
+            _ => said(guest, console, &mut of_vm),
         }
         wrong.extend(of_vm.into_iter().map(|w| format!("VM {}: {w}", vm.name)));
     }

@@ -1,8 +1,12 @@
-//! A round of a soak: Linux at work, an attacker with a list of subjects, and a random guest.
+//! A round of a soak: Linux at work, an attacker with a list of subjects, a random guest, and in
+//! some rounds a hypervisor that attacks by guests of its own.
+//!
 //! Everything about it follows from a seed and its number, so that one alone can be run again.
 
 use super::{RUNS, attacked, attacker_judge, complaints, disks, victim::Verified};
 use crate::selftest::case::{Case, Cores, Expected, Guest, Outcome};
+use crate::selftest::kernel::Variant;
+use crate::selftest::nesting;
 use attacks::Ends;
 use plan::Policy;
 use proto::End;
@@ -38,7 +42,9 @@ pub struct Mixed {
     pub place: Place,
     /// The attacker's subjects.
     pub subjects: &'static str,
-    /// The random guest's seed.
+    /// The hypervisor's test, where there is one.
+    pub hypervisor: Option<&'static str>,
+    /// The random guest's seed, and the hypervisor's.
     pub stream: u64,
 }
 
@@ -49,8 +55,11 @@ impl Mixed {
         let lists: Vec<_> = runs.chain(disks::ATTACKERS).collect();
         // Another seed begins elsewhere in the list, so that short soaks come to all of it, too.
         let subjects = lists[(mix(seed, 0).wrapping_add(number) % lists.len() as u64) as usize];
-        let place = PLACES[(number % PLACES.len() as u64) as usize];
-        Mixed { place, subjects, stream: mix(seed, number) }
+        let (turns, turn) = (number / PLACES.len() as u64, number % PLACES.len() as u64);
+        let place = PLACES[turn as usize];
+        let nesting = nesting::ATTACKERS[(turns % nesting::ATTACKERS.len() as u64) as usize];
+        let hypervisor = (place == Place::Own(Policy::Direct)).then_some(nesting);
+        Mixed { place, subjects, hypervisor, stream: mix(seed, number) }
     }
 
     /// What is run and what must come of it.
@@ -64,6 +73,11 @@ impl Mixed {
             random.stream = Some(self.stream);
             random.end = Expected::Anyhow;
         }
+        // The others have the first test devices.
+        case.guests.extend(
+            self.hypervisor
+                .map(|test| Guest { stream: Some(self.stream), ..nesting::attacker(test, [2, 3]) }),
+        );
         case
     }
 }
@@ -92,6 +106,8 @@ pub struct Tally {
     pub faults: u64,
     /// Random guests that were stopped for what they did.
     pub stopped: u64,
+    /// Times that hypervisors ran guests of theirs and had them back.
+    pub vmruns: u64,
     /// Linux's rounds of verified I/O.
     pub verified: u64,
     /// The longest time between two of Linux's heartbeats, in microseconds.
@@ -124,7 +140,9 @@ impl Tally {
             case.guests.iter().zip(&outcome.report.vms).zip(&outcome.consoles).skip(1)
         {
             tally.attacks(guest, vm.end.as_ref(), console);
-            if guest.stream.is_some() {
+            if guest.variant != Variant::Hostile {
+                tally.vmruns += console.lines().filter_map(vmruns).sum::<u64>();
+            } else if guest.stream.is_some() {
                 let last = console.lines().rev().find(|l| l.starts_with("random ")).unwrap_or("");
                 tally.operations += number(last, "operations");
                 tally.faults += number(last, "faults");
@@ -155,20 +173,26 @@ impl Tally {
 
     /// With more rounds.
     pub fn add(&mut self, more: &Tally) {
-        let Tally { rounds, attacks, contained, operations, faults, stopped, verified, .. } = *more;
+        let Tally { rounds, attacks, contained, operations, faults, .. } = *more;
         self.rounds += rounds;
         self.attacks += attacks;
         self.contained += contained;
         self.operations += operations;
         self.faults += faults;
-        self.stopped += stopped;
-        self.verified += verified;
+        self.stopped += more.stopped;
+        self.vmruns += more.vmruns;
+        self.verified += more.verified;
         (self.gap, self.pause) = (self.gap, self.pause).max((more.gap, more.pause));
         self.exits += more.exits;
         self.passes += more.passes;
         self.findings += more.findings;
         self.lost.extend(more.lost.iter().cloned());
     }
+}
+
+/// What a hypervisor's line says of them.
+fn vmruns(line: &str) -> Option<u64> {
+    line.strip_suffix(" times VMRUN came back")?.rsplit(' ').next()?.parse().ok()
 }
 
 /// The value of `key=value` in a line, 0 without one.
@@ -207,8 +231,8 @@ mod tests {
         for number in 1..=4 {
             let mixed = Mixed::new(1, number);
             let case = mixed.case();
-            assert_eq!(case.guests.len(), 3);
-            assert_eq!(case.guests[2].stream, Some(mixed.stream));
+            assert_eq!(case.guests.len(), 3 + usize::from(mixed.hypervisor.is_some()));
+            assert!(case.guests[2..].iter().all(|g| g.stream == Some(mixed.stream)));
             let shared = mixed.place == Place::One;
             assert!(case.guests[1..].iter().all(|g| (g.cores == Cores::One) == shared));
         }
@@ -216,7 +240,7 @@ mod tests {
 
     /// A round whose consoles say this, and whose attackers ended so.
     fn tally(subjects: &'static str, consoles: [&str; 3], ends: [Option<End>; 2]) -> Tally {
-        let case = Mixed { place: Place::One, subjects, stream: 9 }.case();
+        let case = Mixed { place: Place::One, subjects, hypervisor: None, stream: 9 }.case();
         let mut report = Report::new(["first", "second", "third"]);
         for (vm, end) in (1..).zip(ends) {
             end.into_iter().for_each(|end| report.see(&Record::Ended { vm, end }));
@@ -254,6 +278,15 @@ mod tests {
     }
 
     #[test]
+    fn a_hypervisor_counts_what_came_back_and_each_of_them_comes_in_time() {
+        let said = "ok svm-hostile: 6000 times VMRUN came back\nok svm-hostile: in each way\n\
+                    FAIL svm-hostile: 7 times VMRUN came back\n";
+        assert_eq!(said.lines().filter_map(vmruns).sum::<u64>(), 6007);
+        let all: HashSet<_> = (1..=8).filter_map(|n| Mixed::new(3, n).hypervisor).collect();
+        assert_eq!(all, nesting::ATTACKERS.into());
+    }
+
+    #[test]
     fn the_random_guest_counts_by_its_last_line() {
         let said = "random seed=0x9 count=5\nrandom tried operations=512 faults=9 in=3\n\
                     random tried operations=1024 faults=20 in=7\n";
@@ -270,6 +303,7 @@ mod tests {
             operations: 4,
             faults: 5,
             stopped: 6,
+            vmruns: 11,
             verified: 7,
             gap: 8,
             pause: 7,
@@ -282,6 +316,7 @@ mod tests {
         sum.add(&Tally { gap: 3, pause: 9, ..one.clone() });
         let Tally { rounds, attacks, contained, operations, faults, .. } = sum;
         assert_eq!([rounds, attacks, contained, operations, faults], [2, 4, 6, 8, 10]);
+        assert_eq!(sum.vmruns, 22);
         assert_eq!((sum.stopped, sum.verified, sum.gap, sum.pause, sum.exits), (12, 14, 8, 7, 18));
         assert_eq!((sum.passes, sum.findings), (20, 22));
         assert_eq!(sum.lost.len(), 2);

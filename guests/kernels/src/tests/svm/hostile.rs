@@ -6,7 +6,7 @@
 
 use super::block::{self, Block, Frame, Guest, MASKING, exit};
 use super::{avic, begin, disturbed, end, inside};
-use crate::random::Random;
+use crate::random::{self, Random};
 use crate::{boot::Boot, console::check, console::println, cpu, idt, x2apic};
 use core::sync::atomic::Ordering::SeqCst;
 
@@ -103,14 +103,15 @@ pub(super) fn spoil(random: &mut Random, block: &Block) {
     block.put(block::NESTED_CR3, root);
 }
 
-/// Random blocks, tables and code.
-pub fn hostile(test: &str, _: &Boot) {
+/// Random blocks, tables and code; `seed=` for others than those of every test.
+pub fn hostile(test: &str, boot: &Boot) {
     if !begin(test) {
         return;
     }
-    println!("  seed {SEED:#x}");
+    let seed = random::seed(boot).unwrap_or(SEED);
+    println!("  seed {seed:#x}");
     idt::on(TIMER, |_| x2apic::complete());
-    let mut random = Random::new(SEED);
+    let mut random = Random::new(seed);
     rounds(test, &mut random, false);
     rounds(test, &mut random, true);
     disturbed::disturbed(test, &mut random);

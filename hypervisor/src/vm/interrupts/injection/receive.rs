@@ -40,6 +40,16 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
     }
 
+    /// Hands on what a device posts to the vCPU's guests, which an INIT leaves; forgets the rest,
+    /// which was for a local APIC that is reset next.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::vm) fn receive_posted(&mut self, vector: u8) {
+        if self.remote.posts() {
+            self.receive_beneath(vector);
+        }
+    }
+
     /// On a core of which the vectors are those of the vCPU's guests. None: it is the host's.
     #[cold]
     #[inline(never)]

@@ -17,12 +17,15 @@ use crate::amdvi::guests::Posted;
 use crate::amdvi::registers::{DEVICES, TRANSLATES, WIDE, X2APIC};
 use crate::edu as device;
 use crate::pci;
-use crate::random::Random;
+use crate::random::{self, Random};
 use crate::unit::{BASE, Unit};
 use crate::{boot::Boot, console::check, console::println, cpu, idt, smp as cpus, wait, x2apic};
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 const ROUNDS: u64 = 15_000;
+/// The guest comes back so often in each way that counts; on a slow machine after more rounds.
+const CAME_OFTEN: u64 = 100;
+const MOST_ROUNDS: u64 = 20 * ROUNDS;
 /// Every so many the guest's CPU is reset.
 const LIFE: u64 = 1_000;
 const NMI: u8 = 2;
@@ -246,9 +249,10 @@ pub fn chaos(test: &str, boot: &Boot) {
     idt::on(NMI, |_| {});
     SECOND_AT.store(pair.second.bar(), SeqCst);
     check!(test, pair.posts.unit.log_posted(LOG.address(), LOGGED), "the log runs");
-    let seed = boot.option("seed").and_then(|n| n.parse().ok()).unwrap_or(1);
-    let mut random = Random::new(seed);
-    for round in 0..ROUNDS {
+    let mut random = Random::new(random::seed(boot).unwrap_or(1));
+    let came = || [0, 1, 2, 3].map(|n| CAME[n].load(SeqCst));
+    let often = || came()[2..].iter().all(|n| *n > CAME_OFTEN);
+    for round in (0..MOST_ROUNDS).take_while(|round| *round < ROUNDS || !often()) {
         if round.is_multiple_of(LIFE) {
             SEED.store(random.number(), SeqCst);
             if round != 0 && !cpus::start(1) {
@@ -266,9 +270,11 @@ pub fn chaos(test: &str, boot: &Boot) {
     }
     OVER.store(1, SeqCst);
     check!(test, cpus::start(1), "its CPU is reset");
-    let [invalid, ticks, calls, others] = [0, 1, 2, 3].map(|n| CAME[n].load(SeqCst));
+    let [invalid, ticks, calls, others] = came();
     println!("  {invalid} refused, {ticks} ticks, {calls} calls, {others} others");
-    check!(test, calls > 100 && others > 100, "its guest came back in each way");
+    let all = invalid + ticks + calls + others;
+    check!(test, ticks > 0, "{all} times VMRUN came back");
+    check!(test, often(), "its guest came back in each way");
     restored(test, &mut pair);
     pair.end(test);
 }
