@@ -235,13 +235,14 @@ impl Nest {
     }
 
     fn keep_offer(&mut self, v02: &Vmcb, v01: &mut Vmcb) {
-        let changed = int_ctl::V_IRQ | int_ctl::V_TPR;
+        let own = &mut self.control.int_ctl;
+        let taken = |own: u64, changed: u64| own & !changed | v02.int_ctl & changed;
         let flag = self.control.flag & int_ctl::V_GIF;
-        self.control.int_ctl = self.control.int_ctl & !flag | v02.int_ctl & flag;
-        if self.control.masks_interrupts() {
-            self.control.int_ctl = self.control.int_ctl & !changed | v02.int_ctl & changed;
+        if *own & int_ctl::V_INTR_MASKING != 0 {
+            *own = taken(*own, flag | int_ctl::V_IRQ | int_ctl::V_TPR);
             return;
         }
+        *own = taken(*own, flag);
         v01.int_ctl = v01.int_ctl & !int_ctl::V_TPR | v02.int_ctl & int_ctl::V_TPR;
         let offer = if self.has_hosts_offer { &mut v01.int_ctl } else { &mut self.control.int_ctl };
         *offer = *offer & !int_ctl::V_IRQ | v02.int_ctl & int_ctl::V_IRQ;

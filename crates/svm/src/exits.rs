@@ -98,7 +98,8 @@ pub fn decode(v: &mut Vmcb, features: &Features, in_service: impl Fn(u8) -> bool
         exit::DR4_WRITE..=exit::DR7_WRITE => Exit::Emulator(Quirk::DebugControl),
         exit::FERR_FREEZE => Exit::Frozen,
         exit::RDPMC => Exit::Forbidden,
-        exit::INVLPGA | exit::RDPRU => Exit::Undefined,
+        // The one of them that is frequent has no range to be looked for in.
+        exit::VMRUN | exit::INVLPGA | exit::RDPRU => Exit::Undefined,
         exit::VMRUN..=exit::SKINIT | exit::MONITOR..=exit::MWAIT_ARMED => Exit::Undefined,
         exit::NPF => Exit::NestedFault {
             address: info2,

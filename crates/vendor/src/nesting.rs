@@ -17,9 +17,9 @@ pub enum Attempt {
     /// It raises an exception, which is injected.
     Refused,
     /// It is done; without prefixes it is these bytes.
-    Done([u8; 3]),
+    Done(&'static [u8; 3]),
     /// It is done, and the inner guest is to run.
-    Enter([u8; 3]),
+    Enter(&'static [u8; 3]),
 }
 
 /// Why the inner guest was left.

@@ -65,11 +65,11 @@ impl<C: VirtualCpu> Vcpu<C> {
         match self.cpu.attempt(memory) {
             Attempt::Refused => Ok(Reason::RefusedInstruction),
             Attempt::Done(opcode) => {
-                self.skip(&opcode);
+                self.skip(opcode);
                 Ok(Reason::Nesting)
             }
             Attempt::Enter(opcode) => {
-                self.skip_often(Site::InnerEntry, &opcode);
+                self.skip_often(Site::InnerEntry, opcode);
                 self.run_inner()
             }
         }

@@ -8,6 +8,9 @@ use crate::{boot::Boot, console::check};
 /// The harness knows the number.
 const MEASURED: u64 = 1000;
 
+/// IA32_FEATURE_CONTROL.
+const MSR: u64 = 0x3A;
+
 /// The plugin's marker (bench/plugin): a window opens or closes here.
 macro_rules! marker {
     ($number:literal) => {
@@ -16,8 +19,8 @@ macro_rules! marker {
     };
 }
 
-/// CPUID of the guest's, told, and VMRUN; the same with clean bits; then first touches of pages,
-/// each with a fault that is told, and a call.
+/// CPUID of the guest's, told, and VMRUN; the same with clean bits; a port's and an MSR's; then
+/// first touches of pages, each with a fault that is told, and a call.
 pub fn instructions(test: &str, _: &Boot) {
     if !begin(test) {
         return;
@@ -42,6 +45,23 @@ pub fn instructions(test: &str, _: &Boot) {
     });
     marker!("0x45580002");
     check!(test, right == 2 * MEASURED + 100, "{right} exits for CPUID");
+    let once = |guest: &mut Guest, at, code| {
+        guest.block().put(block::RIP, at);
+        guest.block().put(block::CLEAN, 0);
+        guest.registers.rcx = MSR;
+        guest.enter_open();
+        assert!(guest.code() == code, "{:#x} isn't {code:#x}", guest.code());
+    };
+    let [(port, ioio), (msr, read)] =
+        [(inside::writes_port(), exit::IOIO), (inside::reads_msr(), exit::MSR)];
+    (0..100).for_each(|_| once(&mut guest, port, ioio));
+    marker!("0x45580001");
+    (0..MEASURED).for_each(|_| once(&mut guest, port, ioio));
+    marker!("0x45580002");
+    (0..100).for_each(|_| once(&mut guest, msr, read));
+    marker!("0x45580001");
+    (0..MEASURED).for_each(|_| once(&mut guest, msr, read));
+    marker!("0x45580002");
 
     let mut guest = paging::guest();
     let mut came = 0;

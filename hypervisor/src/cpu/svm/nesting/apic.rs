@@ -8,7 +8,7 @@
 use super::Nesting;
 use super::inner_apic::{InnerApic, beside};
 use super::instructions::CR8;
-use super::memory::{ApicMemory, Maps};
+use super::memory::ApicMemory;
 use crate::cpu::svm::SvmCpu;
 use nested::Illegal;
 use nested::avic::{self, Access, Avic, Waiting};
@@ -55,10 +55,8 @@ impl Nesting {
             Some(avic) => {
                 let page = memory.page(avic.page).ok_or(Illegal::Avic(avic.page))?;
                 let page = ApicMemory(page);
-                let completes = self.posts.is_some() && {
-                    let (msrs, ports) = self.nest.control().maps();
-                    self.nest.control().lets_write(EOI_MSR, &Maps { memory, msrs, ports })
-                };
+                let completes = self.posts.is_some()
+                    && self.nest.control().lets_write(EOI_MSR, &self.maps(memory));
                 Some(InnerApic { avic, page, offered: None, told: None, completes })
             }
         };

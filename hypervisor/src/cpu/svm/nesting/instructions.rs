@@ -25,12 +25,12 @@ pub(super) const CR8: u16 = 1 << 8;
 const EFER_LMA: u64 = 1 << 10;
 const EFER_NXE: u64 = 1 << 11;
 
-const VMRUN: [u8; 3] = [0x0F, 0x01, 0xD8];
-const VMLOAD: [u8; 3] = [0x0F, 0x01, 0xDA];
-const VMSAVE: [u8; 3] = [0x0F, 0x01, 0xDB];
-const STGI: [u8; 3] = [0x0F, 0x01, 0xDC];
-const CLGI: [u8; 3] = [0x0F, 0x01, 0xDD];
-const INVLPGA: [u8; 3] = [0x0F, 0x01, 0xDF];
+static VMRUN: [u8; 3] = [0x0F, 0x01, 0xD8];
+static VMLOAD: [u8; 3] = [0x0F, 0x01, 0xDA];
+static VMSAVE: [u8; 3] = [0x0F, 0x01, 0xDB];
+static STGI: [u8; 3] = [0x0F, 0x01, 0xDC];
+static CLGI: [u8; 3] = [0x0F, 0x01, 0xDD];
+static INVLPGA: [u8; 3] = [0x0F, 0x01, 0xDF];
 
 /// The machine's address of a page of L1's memory, if this is the address of one.
 fn page_at(memory: &dyn GuestPages, gpa: u64) -> Option<u64> {
@@ -65,15 +65,10 @@ impl Nesting {
             // Nothing is known of tables of other formats.
             Some(cr3) if v01.efer & EFER_LMA == 0 => return Err(Illegal::NestedCr3(cr3)),
             Some(cr3) => {
-                let rules = self.rules(v01);
-                if !self.shadow.is_right(cr3, entry.space) {
-                    self.look_over(memory, (cr3, entry.space), rules);
-                }
-                let root = self.shadow.root(&mut self.frames, cr3, entry.space);
-                let (root, is_other) = root.map_err(|_| Illegal::NestedCr3(cr3))?;
-                if is_other {
-                    self.inner.tlb_control = 1;
-                }
+                let root = match self.shadow.again(cr3, entry.space) {
+                    Some(root) => root,
+                    None => self.tables(v01, memory, cr3, entry.space)?,
+                };
                 if let Some((of, address)) = self.missed.take()
                     && of == cr3
                 {
@@ -93,8 +88,26 @@ impl Nesting {
         Ok(())
     }
 
-    /// Of what is kept of L1's tables nothing is left but what they say now.
+    /// The root for L1's tables, of which nothing is kept but what they say now.
     #[inline(never)]
+    fn tables(
+        &mut self,
+        v01: &Vmcb,
+        memory: &dyn GuestPages,
+        cr3: u64,
+        space: u32,
+    ) -> Result<u64, Illegal> {
+        if !self.shadow.is_right(cr3, space) {
+            self.look_over(memory, (cr3, space), self.rules(v01));
+        }
+        let root = self.shadow.root(&mut self.frames, cr3, space);
+        let (root, is_other) = root.map_err(|_| Illegal::NestedCr3(cr3))?;
+        if is_other {
+            self.inner.tlb_control = 1;
+        }
+        Ok(root)
+    }
+
     fn look_over(&mut self, memory: &dyn GuestPages, (cr3, space): (u64, u32), rules: Rules) {
         let bar = self.apic.as_ref().and_then(|apic| apic.bar());
         let look = Access { look: true, ..Access::default() };
@@ -152,11 +165,11 @@ impl SvmCpu {
         match code {
             exit::STGI => {
                 self.let_interrupts();
-                Attempt::Done(STGI)
+                Attempt::Done(&STGI)
             }
             exit::CLGI => {
                 self.clear_flag();
-                Attempt::Done(CLGI)
+                Attempt::Done(&CLGI)
             }
             exit::INVLPGA => {
                 // Address space 0 is its own; whichever it is, more is dropped than was asked for.
@@ -165,7 +178,7 @@ impl SvmCpu {
                     nesting.flush();
                     nesting.shadow.outdate(None);
                 }
-                Attempt::Done(INVLPGA)
+                Attempt::Done(&INVLPGA)
             }
             _ => self.attempt_to_move(code, memory),
         }
@@ -187,10 +200,10 @@ impl SvmCpu {
         };
         if code == exit::VMLOAD {
             loaded::load(self.vcpu.vmcb, &InPage(page));
-            Attempt::Done(VMLOAD)
+            Attempt::Done(&VMLOAD)
         } else {
             loaded::save(self.vcpu.vmcb, &mut InPage(page));
-            Attempt::Done(VMSAVE)
+            Attempt::Done(&VMSAVE)
         }
     }
 
@@ -217,7 +230,7 @@ impl SvmCpu {
             nesting.nest.refuse(&mut InPage(page));
             host_state(v01);
             self.clear_flag();
-            return Attempt::Done(VMRUN);
+            return Attempt::Done(&VMRUN);
         }
         // With V_INTR_MASKING it is L1's flag that lets physical interrupts leave L2.
         let closed = nesting.nest.control().masks_interrupts() && v01.rflags & RFLAGS_IF == 0;
@@ -227,9 +240,9 @@ impl SvmCpu {
             self.let_interrupts();
         }
         if waits && self.tells_at_once() {
-            return Attempt::Done(VMRUN);
+            return Attempt::Done(&VMRUN);
         }
-        Attempt::Enter(VMRUN)
+        Attempt::Enter(&VMRUN)
     }
 
     fn refuse(&mut self, vector: u8, error_code: Option<u32>) -> Attempt {

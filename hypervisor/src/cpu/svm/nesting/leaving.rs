@@ -4,7 +4,7 @@
 //! (`serving`), or #UD to L2, as it would be to L1.
 
 use super::Nesting;
-use super::memory::{InPage, Maps, Words, composed};
+use super::memory::{InPage, Words, composed};
 use crate::cpu::machine_check;
 use crate::cpu::svm::SvmCpu;
 use delivery::{DeliveryFault, Event, Raised, VectorSet, classify};
@@ -229,8 +229,7 @@ impl SvmCpu {
         if refused && nesting.features.emulated && svm::emulator::mend(nesting.inner) {
             return Inner::Done;
         }
-        let (msrs, ports) = nesting.nest.control().maps();
-        let maps = Maps { memory, msrs, ports };
+        let maps = nesting.maps(memory);
         let outcome = match nesting.nest.control().owner(
             nesting.inner,
             msr,

@@ -5,6 +5,7 @@
 
 use crate::memory;
 use alloc::vec::Vec;
+use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use nested::avic::ApicPage;
 use nested::tables::{L1Memory, Page, Registers, Walked, compose};
@@ -13,10 +14,12 @@ use paging::{Access, Mapping};
 use vendor::GuestPages;
 
 const PAGE: u64 = 4096;
+/// The last byte of a page.
+const LAST: u64 = PAGE - 1;
 const LARGE: u64 = 2 << 20;
 
 fn address(memory: &dyn GuestPages, gpa: u64) -> Option<u64> {
-    memory.page(gpa).map(|page| page | gpa & (PAGE - 1))
+    memory.page(gpa).map(|page| page | gpa & LAST)
 }
 
 /// A control block in a page of the guest's, by the page's address in the machine.
@@ -89,29 +92,65 @@ impl L1Memory for Words<'_> {
     }
 }
 
-/// L1's permission maps, at these guest-physical addresses.
-pub struct Maps<'a> {
-    pub memory: &'a dyn GuestPages,
-    pub msrs: u64,
-    pub ports: u64,
+/// Where the page of the guest's is that was asked for last: a guest's memory stays where it is.
+pub struct LastPage(Cell<(u64, u64)>);
+
+impl LastPage {
+    /// None was.
+    pub const fn new() -> Self {
+        LastPage(Cell::new((u64::MAX, 0)))
+    }
+
+    /// The machine's address of a byte; none where no memory is.
+    #[inline(always)]
+    fn find(&self, memory: &dyn GuestPages, gpa: u64) -> Option<u64> {
+        let (last, page) = self.0.get();
+        if last == gpa & !LAST {
+            return Some(page | gpa & LAST);
+        }
+        self.look(memory, gpa)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look(&self, memory: &dyn GuestPages, gpa: u64) -> Option<u64> {
+        let page = memory.page(gpa)?;
+        self.0.set((gpa & !LAST, page));
+        Some(page | gpa & LAST)
+    }
 }
 
-impl Maps<'_> {
-    fn byte(&self, gpa: u64) -> u8 {
-        // SAFETY: a byte of a page of the guest's, identity-mapped.
-        let read = |at| unsafe { (at as *const u8).read_volatile() };
-        address(self.memory, gpa).map_or(u8::MAX, read)
-    }
+/// The byte at this address of the machine's.
+#[inline(always)]
+fn byte(at: u64) -> u8 {
+    // SAFETY: a byte of a page of the guest's, identity-mapped.
+    unsafe { (at as *const u8).read_volatile() }
+}
+
+/// L1's permission maps, at these guest-physical addresses, of which pages may be known.
+pub struct Maps<'a> {
+    pub memory: &'a dyn GuestPages,
+    pub msrs: (u64, &'a LastPage),
+    pub ports: (u64, &'a LastPage),
 }
 
 impl PermissionMaps for Maps<'_> {
+    #[inline(always)]
     fn ports(&self, at: u32) -> u16 {
-        let at = self.ports.wrapping_add(at.into());
-        u16::from_le_bytes([self.byte(at), self.byte(at.wrapping_add(1))])
+        let (base, known) = self.ports;
+        let first = base.wrapping_add(at.into());
+        let Some(low) = known.find(self.memory, first) else { return u16::MAX };
+        let high = match low & LAST {
+            LAST => address(self.memory, first.wrapping_add(1)).map_or(u8::MAX, byte),
+            _ => byte(low + 1),
+        };
+        u16::from_le_bytes([byte(low), high])
     }
 
+    #[inline(always)]
     fn msrs(&self, at: u32) -> u8 {
-        self.byte(self.msrs.wrapping_add(at.into()))
+        let at = self.msrs.0.wrapping_add(at.into());
+        self.msrs.1.find(self.memory, at).map_or(u8::MAX, byte)
     }
 }
 

@@ -39,12 +39,12 @@ pub use memory::post as post_to_inner;
 use crate::memory as machine;
 use alloc::vec::Vec;
 use inner_apic::{InnerApic, Taking};
-use memory::Frames;
+use memory::{Frames, LastPage};
 use nested::tables::{Registers, Shadow};
 use nested::{Host, Keep, MSR_WORDS, Nest, Offer, OpenWords, PORT_WORDS, UsedMaps};
 use svm::maps::{MSR_BYTES, PORT_BYTES};
 use svm::{EFER_SVME, Features, Inner, Maps, Vmcb};
-use vendor::PostedTo;
+use vendor::{GuestPages, PostedTo};
 
 /// For the tables of each vCPU: with its memory in pages of 4 KiB, 1 GiB of L2's at a time.
 const FRAMES: u64 = 512;
@@ -91,6 +91,8 @@ pub struct Nesting {
     block: Option<u64>,
     /// Where the last one was in L1's memory, and in the machine's.
     known: (u64, u64),
+    /// The same of the pages of its permission maps: of MSRs, and of ports.
+    known_maps: [LastPage; 2],
     /// The task priority, while L1's global interrupt flag is clear, or L1 holds interrupts back
     /// from L2.
     held: Option<u8>,
@@ -153,6 +155,7 @@ impl Nesting {
             missed: None,
             block: None,
             known: (u64::MAX, 0),
+            known_maps: [const { LastPage::new() }; 2],
             held: None,
             keep: Keep::default(),
             on: false,
@@ -206,6 +209,13 @@ impl Nesting {
     /// Is L2 to run, rather than L1?
     pub fn runs_inner(&self) -> bool {
         self.block.is_some()
+    }
+
+    /// L1's permission maps, as they were at the last VMRUN.
+    #[inline(always)]
+    fn maps<'a>(&'a self, memory: &'a dyn GuestPages) -> memory::Maps<'a> {
+        let ((msrs, ports), [of_msrs, of_ports]) = (self.nest.control().maps(), &self.known_maps);
+        memory::Maps { memory, msrs: (msrs, of_msrs), ports: (ports, of_ports) }
     }
 
     /// Does L2's next entry inject an event?
