@@ -52,7 +52,7 @@ enum What {
     Shared(shared::Args),
     /// Paravirtual disks: one VM and several on a sidecore, classical and exitless
     Sidecore(sidecore::Args),
-    /// A guest's own IOMMU: fio on NVMe, without one, strict, deferred and optimistic
+    /// A guest's own IOMMU: fio and netperf without one, strict, deferred and optimistic
     Viommu(viommu::Args),
     /// A guest of a guest: what an exit costs at one level and at two
     Nested(nested::Args),

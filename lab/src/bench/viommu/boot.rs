@@ -1,10 +1,11 @@
-//! One run: the guest with fio on the NVMe controller, as a VM behind what IOMMU there is, or on
-//! the bare machine behind its own.
+//! One run: the guest with its load, as a VM behind what IOMMU there is, or on the bare machine
+//! behind its own.
 
 use super::strategy::{Place, Server};
 use crate::{
     bench::{
         emulated,
+        generator::{self, Generator, Role},
         guest::Kit,
         progress::Step,
         sidecore::Ran,
@@ -13,10 +14,11 @@ use crate::{
     },
     cmdline::LINUX,
 };
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use exitless::{
     context::Context,
     machine::{Machine, NULL_DISK},
+    network::NicModel,
     session::Framing,
 };
 use plan::{Class, DeviceName, Plan, Policy, Vm};
@@ -39,7 +41,18 @@ pub fn boot(
     let counts = scratch.path().join("counts");
     let guest = kit.guest(workload)?;
     let parameters = workload.parameters(effort, workload.size(effort).pairs);
-    let cmdline = format!("{LINUX} {} {parameters}", place.strategy.words());
+    let mut cmdline = format!("{LINUX} {} {parameters}", place.strategy.words());
+    // It ends with this function.
+    let _peer = match Role::of(workload) {
+        None => None,
+        Some(Role::Server) => {
+            let port = generator::free_port()?;
+            cmdline.push_str(&format!(" exitless.port={port}"));
+            Some(Generator::start(generator::command(workload, &guest.host, port)?)?)
+        }
+        Some(Role::Client { .. }) => bail!("{} has no columns here", workload.short()),
+    };
+    let disks = if workload.is_network() { Vec::new() } else { vec![NULL_DISK] };
     // What the machine boots from stays until it has ended.
     let _image;
     let (mut machine, framing) = match place.server {
@@ -48,20 +61,24 @@ pub fn boot(
             let cmdline = format!("{cmdline} intel_iommu=on no_timer_check");
             let (kernel, initrd) = (&guest.kernel, Some(guest.initrd.as_path()));
             let memory = emulated::GUEST_MEMORY;
-            let disks = vec![NULL_DISK];
             (Machine::bare(kernel, initrd, &cmdline, memory, disks), Framing::Raw)
         }
         Server::Sidecore | Server::Exits => {
-            let device = DeviceName::Named { class: Class::Nvme, index: 0 };
+            let class = if workload.is_network() { Class::Nic } else { Class::Nvme };
+            let device = DeviceName::Named { class, index: 0 };
             let vm = emulated::vm("vm1", guest, cmdline, device, Policy::Direct);
-            let (machine, kept) = emulated::hosted(cx, plan(vm, place), vec![NULL_DISK])?;
+            let (machine, kept) = emulated::hosted(cx, plan(vm, place), disks)?;
             _image = kept;
             (machine, Framing::Frames)
         }
     };
     machine.iommu = Some(kit.iommu);
     machine.plugin = Some(kit.plugin_writing(&counts));
-    emulated::set_nvme(&mut machine);
+    if workload.is_network() {
+        machine.connect(&[NicModel::Igb], &[])?;
+    } else {
+        emulated::set_nvme(&mut machine);
+    }
     let mut watch = Watch::new(vec!["vm1".into()]);
     let ended = watch.run(cx, &machine, framing, PATIENCE, step, |_| false)?;
     let served = watch.report().vms.first().map(|vm| vm.paravirtual.total());

@@ -1,7 +1,9 @@
-//! `exitless bench viommu`: stock Linux with fio on an NVMe controller of its own, behind an IOMMU
-//! of its own or none, which a sidecore serves, or the VM's exits do, or the machine has.
+//! `exitless bench viommu`: stock Linux with fio on an NVMe controller of its own, or with netperf
+//! on a network controller, behind an IOMMU of its own or none, which a sidecore serves, or the
+//! VM's exits do, or the machine has.
 //!
-//! Guarantees: every column's guest has the same kernel, driver, fio and windows. Nothing is timed.
+//! Guarantees: every column's guest has the same kernel, driver, load and windows. Nothing is
+//! timed.
 
 mod boot;
 mod output;
@@ -21,6 +23,9 @@ use strategy::{ALL, Cell};
 /// What `bench viommu` takes.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
+    /// What the guest runs
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "fio,netperf")]
+    load: Vec<Load>,
     /// fio's queue depths
     #[arg(long, value_delimiter = ',', default_value = "1,32", value_parser = between(1, 256))]
     depth: Vec<u32>,
@@ -34,15 +39,32 @@ pub struct Args {
     files: Files,
 }
 
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Load {
+    /// Reads of 4 KiB from an assigned NVMe controller
+    Fio,
+    /// A TCP stream of 256-byte writes by an assigned network controller
+    Netperf,
+}
+
+impl Args {
+    fn workloads(&self) -> Vec<Workload> {
+        let of = |load: &Load| match load {
+            Load::Fio => self.depth.iter().map(|depth| Workload::Fio { depth: *depth }).collect(),
+            Load::Netperf => vec![Workload::STREAM],
+        };
+        self.load.iter().flat_map(of).collect()
+    }
+}
+
 /// Measures and shows the tables.
 pub fn run(args: &Args, cx: &Context) -> Result<()> {
     let files = args.files.claim(output::NAME)?;
     let effort = if args.quick { Effort::Quick } else { Effort::Full };
-    let workloads: Vec<_> =
-        args.depth.iter().map(|depth| Workload::Fio { depth: *depth }).collect();
+    let workloads = args.workloads();
     let kit = prepare(cx, args.iommu, &workloads)?;
     let mut measured = Vec::new();
-    for (depth, workload) in args.depth.iter().zip(workloads) {
+    for workload in workloads {
         let mut cells = Vec::new();
         for place in ALL {
             let step = Step::begin(format!("{:<14} {}", workload.short(), place.label()));
@@ -51,12 +73,15 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
                 Ok(Cell { place, alone: Alone::of(place.way(), ran, pairs)? })
             });
             match &cell {
-                Ok(cell) => step.end(&format!("{} I/Os", cell.alone.figures.operations)),
+                Ok(cell) => {
+                    let n = cell.alone.figures.operations;
+                    step.end(&format!("{n} {}s", workload.operation()));
+                }
                 Err(_) => step.end("failed"),
             }
             cells.push(cell?);
         }
-        measured.push((*depth, cells));
+        measured.push((workload, cells));
     }
     let blocks = output::blocks(&measured);
     println!("\n{}", text::blocks(&blocks));

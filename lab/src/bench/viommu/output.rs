@@ -1,15 +1,16 @@
 //! What `bench viommu` shows: the columns side by side, the paper's table with its figures beside
 //! ours, rows for JSON, a page.
 
-use super::strategy::{Cell, Server, Strategy, find, unwaiting, without};
+use super::strategy::{Cell, Server, Strategy, find, unwaiting, without, without_waiting};
 use crate::bench::{
     figures::{Spread, median, reason_name},
     guest::Kit,
     show::{
         Bars, Block, Form, Plot, Source, Table,
         html::{self, Page, Section},
-        spread, three, whole,
+        spread, three, two, whole,
     },
+    workload::Workload,
 };
 use ledger::Reason;
 use serde::Serialize;
@@ -24,8 +25,9 @@ const RARE: f64 = 0.0005;
 const LEGEND: &str = "\
 bare: the kernel on the machine, with the machine's IOMMU; the others are VMs under direct. none: no \
 mapping. strict, deferred: Linux's iommu.strict=1 and 0 before a virtio-iommu that a sidecore serves, \
-or the VM's exits. optimistic: strict in the guest, and the host keeps what is unmapped for 10 ms. A \
-read of 4 KiB is a map and an unmap. While a sidecore works the guest waits, and executes as many \
+or the VM's exits. optimistic: strict in the guest, and the host keeps what is unmapped for 10 ms. An \
+I/O of fio's is a map and an unmap; netperf's writes go by fewer and larger segments, whose pages the \
+driver maps and unmaps, besides those that it receives into. While a sidecore works the guest waits, and executes as many \
 instructions as that takes on this emulator; by exits the answer is there when the guest looks, so the \
 guest's own instructions there are those without waiting. The paper's \"shared\" has no column: Linux \
 has no such mode any more. So has optimistic teardown by exits: it takes a core that looks when the \
@@ -33,7 +35,7 @@ time is up.";
 
 const QUOTED: &str = "\
 The paper's machine: 10 GbE, netperf, the throughput in per cent of line rate; ours is by instructions \
-on the guest's core, of none's, and a read, so the two are no more than beside each other.";
+on the guest's core, of none's, so the two are no more than beside each other.";
 
 /// The paper's Table 1 (Amit and others, USENIX ATC 2011), at second hand: per cent of line rate
 /// with the IOMMU emulated on the guest's core, on a sidecore, and on the bare machine.
@@ -45,10 +47,10 @@ const PAPER: [(Strategy, [Option<f64>; 3]); 3] = [
 /// In its order.
 const SERVERS: [Server; 3] = [Server::Exits, Server::Sidecore, Server::Machine];
 
-/// What the terminal and the page show of each depth.
-pub fn blocks(measured: &[(u32, Vec<Cell>)]) -> Vec<Block> {
+/// What the terminal and the page show of each load.
+pub fn blocks(measured: &[(Workload, Vec<Cell>)]) -> Vec<Block> {
     let mut blocks = vec![Block::Plots(vec![plot(measured)])];
-    blocks.extend(measured.iter().map(|(depth, cells)| Block::Table(table(*depth, cells))));
+    blocks.extend(measured.iter().map(|(workload, cells)| Block::Table(table(*workload, cells))));
     blocks.push(Block::Table(paper(measured)));
     blocks.extend([LEGEND, QUOTED].map(|text| Block::Say(text.into())));
     blocks
@@ -60,7 +62,7 @@ pub fn page(blocks: Vec<Block>, kit: &Kit) -> String {
     html::page(&Page {
         title: "Exitless: the guest's own IOMMU".into(),
         intro: vec![
-            "Every figure is counted: exits by the hypervisor's ledger, requests by who serves them, \
+            "Every measured figure is counted: exits by the hypervisor's ledger, requests by who serves them, \
              instructions by a plugin of the emulator."
                 .into(),
         ],
@@ -74,12 +76,9 @@ fn four(n: f64) -> String {
     format!("{n:.4}")
 }
 
-fn title(depth: u32) -> String {
-    format!("4 KiB random reads, NVMe, depth {depth}")
-}
-
-fn table(depth: u32, cells: &[Cell]) -> Table {
-    let mut table = Table::new(title(depth), cells.iter().map(|c| c.place.label()));
+fn table(workload: Workload, cells: &[Cell]) -> Table {
+    let operation = workload.operation();
+    let mut table = Table::new(workload.title(), cells.iter().map(|c| c.place.label()));
     let all = |f: &dyn Fn(&Cell) -> String| -> Vec<String> { cells.iter().map(f).collect() };
     let vm = |f: &dyn Fn(&Cell) -> String| -> Vec<String> {
         all(&|c| if c.place.server == Server::Machine { String::new() } else { f(c) })
@@ -88,25 +87,34 @@ fn table(depth: u32, cells: &[Cell]) -> Table {
         all(&|c| if c.place.has_own() { f(c) } else { String::new() })
     };
     table.section(Source::Measured, "");
-    table.line("reads counted", all(&|c| whole(c.alone.figures.operations as f64)));
+    table.line(format!("{operation}s counted"), all(&|c| whole(c.alone.figures.operations as f64)));
     table.line(
         "throughput, of none's, ticks out",
         all(&|c| against(cells, c).map_or(String::new(), spread)),
     );
-    table.line("exits per read, ticks in", vm(&|c| four(c.alone.figures.exits_per_operation())));
+    table.line(
+        format!("exits per {operation}, ticks in"),
+        vm(&|c| four(c.alone.figures.exits_per_operation())),
+    );
     for reason in Reason::ALL.iter().copied() {
         if cells.iter().any(|c| c.alone.exits(reason) >= RARE) {
             table.part(reason_name(reason as usize), vm(&|c| four(c.alone.exits(reason))));
         }
     }
-    table.line("interrupts per read", all(&|c| three(c.alone.per_io(c.alone.figures.interrupts))));
     table.line(
-        "guest's instructions per read, ticks out",
+        format!("interrupts per {operation}"),
+        all(&|c| three(c.alone.per_io(c.alone.figures.interrupts))),
+    );
+    if workload.is_network() {
+        table.line("packets, both ways", all(&|c| three(c.alone.per_io(c.alone.figures.packets))));
+    }
+    table.line(
+        format!("guest's instructions per {operation}, ticks out"),
         all(&|c| whole(median(&c.alone.guest_ticks_out))),
     );
     table.line("the host's on its core", vm(&|c| whole(c.hosts())));
     table.line("the sidecore's", own(&|c| whole(c.alone.per_io(c.alone.work.served))));
-    table.section(Source::Measured, "added for each map and unmap, on the guest's core");
+    table.section(Source::Measured, "added for each of these, on the guest's core");
     table.line(
         "by the guest's own kernel",
         all(&|c| without(cells, c.place).map_or(String::new(), |none| whole(c.added(none)))),
@@ -123,6 +131,11 @@ fn table(depth: u32, cells: &[Cell]) -> Table {
         vm(&|c| {
             without(cells, c.place).map_or(String::new(), |none| whole(c.hosts() - none.hosts()))
         }),
+    );
+    table.section(Source::Modelled, "with a sidecore for which the guest never waits");
+    table.line(
+        "throughput, of none's",
+        all(&|c| without_waiting(cells, c.place).map_or(String::new(), two)),
     );
     table.section(Source::Measured, "from the VM's start to its end, by who served it");
     table.line("requests", own(&|c| whole(c.alone.served.completed as f64)));
@@ -146,17 +159,17 @@ fn against(cells: &[Cell], cell: &Cell) -> Option<Spread> {
 }
 
 /// The paper's table: ours, and its own.
-fn paper(measured: &[(u32, Vec<Cell>)]) -> Table {
+fn paper(measured: &[(Workload, Vec<Cell>)]) -> Table {
     let heads = ["guest's core", "sidecore", "bare machine"].map(String::from);
     let mut table = Table::new("throughput in per cent of that without an IOMMU", heads);
-    table.section(Source::Measured, "reads, by instructions on the guest's core");
-    for (depth, cells) in measured {
+    table.section(Source::Measured, "by instructions on the guest's core");
+    for (workload, cells) in measured {
         for (strategy, _) in PAPER {
             let of = |server| {
                 let cell = find(cells, server, strategy)?;
                 Some(whole(100.0 * against(cells, cell)?.value))
             };
-            let label = format!("{}, depth {depth}", strategy.label());
+            let label = format!("{}, {}", strategy.label(), workload.short());
             table.line(label, SERVERS.map(|server| of(server).unwrap_or_default()));
         }
     }
@@ -167,7 +180,7 @@ fn paper(measured: &[(u32, Vec<Cell>)]) -> Table {
     table
 }
 
-fn plot(measured: &[(u32, Vec<Cell>)]) -> Plot {
+fn plot(measured: &[(Workload, Vec<Cell>)]) -> Plot {
     let places = measured.first().into_iter().flat_map(|(_, cells)| cells.iter().enumerate());
     let series = places.filter(|(_, c)| c.place.strategy != Strategy::None).map(|(n, c)| Bars {
         name: c.place.label(),
@@ -177,11 +190,11 @@ fn plot(measured: &[(u32, Vec<Cell>)]) -> Plot {
             .collect(),
     });
     Plot {
-        title: "reads for each instruction on the guest's core, ticks out".into(),
+        title: "operations for each instruction on the guest's core, ticks out".into(),
         source: Source::Measured,
         y: "fraction of the same without an IOMMU".into(),
         form: Form::Bars {
-            groups: measured.iter().map(|(depth, _)| format!("depth {depth}")).collect(),
+            groups: measured.iter().map(|(workload, _)| workload.short()).collect(),
             series: series.collect(),
         },
     }
@@ -197,6 +210,7 @@ pub struct Row {
     server: &'static str,
     operations: u64,
     interrupts: u64,
+    packets: u64,
     exits: u64,
     exits_by_reason: BTreeMap<String, u64>,
     exits_per_operation: f64,
@@ -204,6 +218,7 @@ pub struct Row {
     host_instructions_per_operation: f64,
     sidecore_instructions_per_operation: f64,
     throughput_of_none: Option<f64>,
+    throughput_of_none_without_waiting: Option<f64>,
     spread: Option<f64>,
     added_by_guest: Option<f64>,
     added_by_guest_without_waiting: Option<f64>,
@@ -212,16 +227,16 @@ pub struct Row {
     hits: Option<f64>,
 }
 
-/// A row for each column of each depth.
-pub fn rows(measured: &[(u32, Vec<Cell>)]) -> Vec<Row> {
+/// A row for each column of each load.
+pub fn rows(measured: &[(Workload, Vec<Cell>)]) -> Vec<Row> {
     let mut rows = Vec::new();
-    for (depth, cells) in measured {
-        rows.extend(cells.iter().map(|cell| row(*depth, cells, cell)));
+    for (workload, cells) in measured {
+        rows.extend(cells.iter().map(|cell| row(*workload, cells, cell)));
     }
     rows
 }
 
-fn row(depth: u32, cells: &[Cell], cell: &Cell) -> Row {
+fn row(workload: Workload, cells: &[Cell], cell: &Cell) -> Row {
     let (alone, place) = (&cell.alone, cell.place);
     let throughput = against(cells, cell);
     let none = without(cells, place);
@@ -230,11 +245,12 @@ fn row(depth: u32, cells: &[Cell], cell: &Cell) -> Row {
     Row {
         experiment: NAME,
         kind: Source::Measured.label(),
-        workload: format!("randread 4k depth {depth}"),
+        workload: workload.key(),
         strategy: place.strategy.label(),
         server: place.server.label(),
         operations: alone.figures.operations,
         interrupts: alone.figures.interrupts,
+        packets: alone.figures.packets,
         exits: alone.figures.exits_total(),
         exits_by_reason: named.map(|(r, n)| (reason_name(r), *n)).collect(),
         exits_per_operation: alone.figures.exits_per_operation(),
@@ -242,6 +258,7 @@ fn row(depth: u32, cells: &[Cell], cell: &Cell) -> Row {
         host_instructions_per_operation: cell.hosts(),
         sidecore_instructions_per_operation: alone.per_io(alone.work.served),
         throughput_of_none: throughput.map(|t| t.value),
+        throughput_of_none_without_waiting: without_waiting(cells, place),
         spread: throughput.map(|t| t.spread),
         added_by_guest: none.map(|none| cell.added(none)),
         added_by_guest_without_waiting: none.and_then(|none| Some(unwaiting?.added(none))),

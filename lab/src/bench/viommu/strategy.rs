@@ -136,17 +136,17 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Reads for each instruction on the guest's core / the same of the other; ticks out.
+    /// Operations for each instruction on the guest's core / the same of the other; ticks out.
     pub fn throughput(&self, other: &Cell) -> Spread {
         self.alone.figures.fraction_of(&other.alone.figures, true)
     }
 
-    /// The guest's own instructions for a read beyond those of the other, ticks out; medians.
+    /// The guest's own instructions for an operation beyond those of the other, ticks out; medians.
     pub fn added(&self, other: &Cell) -> f64 {
         median(&self.alone.guest_ticks_out) - median(&other.alone.guest_ticks_out)
     }
 
-    /// The host's on the guest's core for a read.
+    /// The host's on the guest's core for an operation.
     pub fn hosts(&self) -> f64 {
         self.alone.per_io(self.alone.figures.host)
     }
@@ -175,6 +175,16 @@ pub fn unwaiting(cells: &[Cell], place: Place) -> Option<&Cell> {
         other => other,
     };
     cells.iter().find(|cell| cell.place == at(Server::Exits, strategy))
+}
+
+/// What a sidecore for which the guest never waited would leave of the throughput without an IOMMU:
+/// modelled by the guest's own instructions where it doesn't wait, with none of the host's on its
+/// core. None: nobody has it by a sidecore.
+pub fn without_waiting(cells: &[Cell], place: Place) -> Option<f64> {
+    let (none, here) = (without(cells, place)?, unwaiting(cells, place)?);
+    let polled = place.server == Server::Sidecore && place.has_own();
+    let guests = |cell: &Cell| median(&cell.alone.guest_ticks_out);
+    polled.then(|| guests(none) / guests(here))
 }
 
 /// A column of a strategy by a server, if there is such a one.
