@@ -16,6 +16,7 @@ pub mod help;
 pub mod helper;
 pub mod image;
 mod kernel_config;
+mod least;
 pub mod load;
 pub mod machine;
 pub mod mistaken;

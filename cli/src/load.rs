@@ -1,9 +1,12 @@
 //! From `vm.toml` or the command line to a plan whose kernels are in memory and
 //! look as if they could start.
 
-use crate::mistaken::{self, HEAD, Place};
+use crate::{
+    least::{self, LOW},
+    mistaken::{self, HEAD, Place},
+};
 use anyhow::{Context, Result, anyhow, bail};
-use loader::{Format, GuestMachine, MemoryRegion, RegionKind, Subject};
+use loader::{Format, GuestMachine, Subject};
 use plan::{Disk, Plan, Size, Vm};
 use std::{
     fmt::Display,
@@ -131,6 +134,9 @@ pub fn files(plan: Plan<String>, base: &Path) -> Result<Plan<File>> {
 fn files_at(plan: Plan<String>, base: &Path, at: At) -> Result<Plan<File>> {
     let of_vm = |vm: &str, key: &str| at(&plan::Place::Vm(vm.to_owned()), key);
     plan.check()?;
+    for vm in &plan.vms {
+        long_initrd(vm, base, at)?;
+    }
     let size = |vm: &Vm<String>| {
         let disk = vm.disks.iter().map(|disk| disk.size).max().unwrap_or(0);
         (vm.name.clone(), vm.memory, disk)
@@ -166,6 +172,10 @@ fn files_at(plan: Plan<String>, base: &Path, at: At) -> Result<Plan<File>> {
     }
     for vm in &plan.vms {
         let format = format(vm).map_err(|error| {
+            let initrd = vm.initrd.as_ref().map(|i| i.bytes.len() as u64);
+            if let Some(error) = too_little(vm, &vm.kernel.bytes, initrd, at) {
+                return error;
+            }
             let kernel = vm.kernel.path.display();
             let context = match (error.subject(), &vm.initrd) {
                 (Subject::Initrd, Some(initrd)) => {
@@ -188,16 +198,37 @@ fn files_at(plan: Plan<String>, base: &Path, at: At) -> Result<Plan<File>> {
     Ok(plan)
 }
 
+/// Fails where an initrd has more bytes than its VM has memory, and the VM may have more. It isn't
+/// read, and what else is wrong with it or its kernel is told by who reads them.
+fn long_initrd(vm: &Vm<String>, base: &Path, at: At) -> Result<()> {
+    let size = vm.initrd.as_ref().and_then(|initrd| file(&base.join(initrd)).ok());
+    let Some(size) = size.map(|f| f.len()).filter(|size| (vm.memory..LOW).contains(size)) else {
+        return Ok(());
+    };
+    let kernel = content(&base.join(&vm.kernel), "kernel", vm.memory, "").unwrap_or_default();
+    too_little(vm, &kernel, Some(size), at).map_or(Ok(()), Err)
+}
+
+/// What is wrong if a VM has too little memory for its kernel and an initrd of so many bytes.
+fn too_little<F>(vm: &Vm<F>, kernel: &[u8], initrd: Option<u64>, at: At) -> Option<anyhow::Error> {
+    let enough = least::least(kernel, initrd, &vm.cmdline, vm.memory)?;
+    let at = at(&plan::Place::Vm(vm.name.clone()), "memory");
+    let (what, need) = match initrd {
+        Some(_) => ("kernel and initrd", "need"),
+        None => ("kernel", "needs"),
+    };
+    let guests = if vm.nested { ", with guests of its own" } else { "" };
+    Some(anyhow!(
+        "{at}: {} is too little for its {what}, which {need} {} to be loaded; raise it to that, and by what the guest needs to run{guests}",
+        Size(vm.memory),
+        Size(enough)
+    ))
+}
+
 /// The format of a VM's kernel, if it can be started in the VM's memory.
 pub fn format(vm: &Vm<File>) -> Result<Format, loader::Error> {
-    // The part of the guest's memory map that kernels are loaded into (docs/design.md);
-    // the hypervisor asks again with the map the guest gets.
-    let regions =
-        [(0, vm.memory.min(2 << 30), RegionKind::Ram), (0x9_FC00, 0x6_0400, RegionKind::Reserved)]
-            .map(|(start, len, kind)| MemoryRegion { start, len, kind });
-    let machine = GuestMachine { regions: &regions, rsdp: 0xE_0000 };
     let initrd = vm.initrd.as_ref().map(|i| i.bytes.len() as u64);
-    Ok(loader::load(&vm.kernel.bytes, initrd, &vm.cmdline, &machine)?.format)
+    least::format(&vm.kernel.bytes, initrd, &vm.cmdline, vm.memory)
 }
 
 /// The name people know a kernel's format by.

@@ -134,12 +134,34 @@ fn what_is_too_long_is_not_read() {
     assert!(error.ends_with("` has 107374182400 bytes, more than any plan has (1M)"), "{error}");
 }
 
-/// A kernel that fits without its initrd isn't to blame.
+/// Whether the file alone has more bytes than there is memory, or only with the kernel.
+#[test]
+fn memory_that_is_too_little_is_told_with_what_is_enough() {
+    for (size, enough) in [(63 << 20, "66M"), (64 << 20, "66M"), (65 << 20, "68M")] {
+        let plan = "[vm.a]\nkernel='k'\ninitrd='large'\nmemory='64M'\n";
+        let said = |more: &str| refusal_of_large(&format!("{plan}{more}"), b"", size);
+        let expected = format!(
+            "vm.toml:4: [vm.a] memory: 64M is too little for its kernel and initrd, which need \
+             {enough} to be loaded; raise it to that, and by what the guest needs to run"
+        );
+        assert_eq!(said(""), expected);
+        assert_eq!(said("nested=true\n"), format!("{expected}, with guests of its own"));
+        let plan = plan.replace("64M", enough);
+        let dir = directory(&plan);
+        fs::File::create(dir.path().join("large")).unwrap().set_len(size).unwrap();
+        assert!(self::plan(&dir.path().join("vm.toml")).is_ok(), "{plan}");
+    }
+    // What is left out has no line.
+    let error = refusal_of_large("[vm.a]\nkernel='k'\ninitrd='large'\n", b"", 1 << 30);
+    assert!(error.starts_with("vm.toml: [vm.a] memory: 1G is too little"), "{error}");
+}
+
+/// A kernel that fits without its initrd isn't to blame, and no memory is enough.
 #[test]
 fn an_initrd_that_fits_nowhere_is_named() {
-    let plan = "[vm.a]\nkernel='k'\ninitrd='large'\nmemory='64M'\n";
-    let error = refusal_of_large(plan, b"", 64 << 20);
-    let said = "vm.toml:3: [vm.a] initrd: large can't be loaded: the initrd of 67108864 bytes";
+    let plan = "[vm.a]\nkernel='k'\ninitrd='large'\nmemory='4G'\n";
+    let error = refusal_of_large(plan, b"", 2 << 30);
+    let said = "vm.toml:3: [vm.a] initrd: large can't be loaded: the initrd of 2147483648 bytes";
     assert!(error.starts_with(said), "{error}");
 }
 

@@ -118,10 +118,11 @@ impl Offered {
         let beside = self.memory().saturating_sub(boot_image) / LARGE_PAGE * LARGE_PAGE;
         if wanted > beside {
             wrong.push(format!(
-                "the VMs{} have {} together, the machine has {} beside the boot image",
+                "the VMs{} have {} together, the machine has {} beside the boot image: lower theirs by {}",
                 if plan.disk_memory() > 0 { " and their disks" } else { "" },
                 Size(wanted),
-                Size(beside)
+                Size(beside),
+                Size(wanted - beside)
             ));
         }
         self.devices(plan, &mut wrong);

@@ -109,9 +109,11 @@ fn a_device_without_a_reset_is_warned_of() {
 fn the_boot_image_is_in_memory_beside_the_vms() {
     let plan = Plan::new(vec![vm("a", 1, &[]), vm("b", 2, &[])]);
     assert_eq!(offered(&whole()).lacks(&plan, 0), [""; 0]);
-    let said = "the VMs have 2G together, the machine has 2046M beside the boot image";
+    let said =
+        "the VMs have 2G together, the machine has 2046M beside the boot image: lower theirs by 2M";
     assert_eq!(offered(&whole()).lacks(&plan, 1), [said]);
-    let said = "the VMs have 2G together, the machine has 0 beside the boot image";
+    let said =
+        "the VMs have 2G together, the machine has 0 beside the boot image: lower theirs by 2G";
     assert_eq!(offered(&whole()).lacks(&plan, u64::MAX), [said]);
 }
 
@@ -157,7 +159,7 @@ fn sidecores_and_disks_take_cores_and_memory() {
         offered(&whole()).lacks(&plan, 0),
         [
             "core 3 can't be a sidecore; cores for guests: 1 to 2; listed, but not started: 3",
-            "the VMs and their disks have 2050M together, the machine has 2G beside the boot image"
+            "the VMs and their disks have 2050M together, the machine has 2G beside the boot image: lower theirs by 2M"
         ]
     );
 }

@@ -8,6 +8,8 @@ use plan::Size;
 use std::fs;
 
 const MIB: u64 = 1 << 20;
+/// VMs and disks have their memory in pages of this size.
+const LARGE_PAGE: u64 = 2 << 20;
 /// From here on nobody asks for the MiB.
 const LARGE: u64 = 64 << 30;
 
@@ -40,15 +42,22 @@ impl Room {
             return Ok(());
         }
         let [all, free] = [self.all, self.free].map(|bytes| Size(bytes - bytes % step(bytes)));
+        let own = needed.saturating_sub(vms.saturating_add(disks));
+        let fits = self.free.saturating_sub(own) & !(LARGE_PAGE - 1);
+        let remedy = match (fits < plan::MIN_MEMORY, disks > 0) {
+            (true, _) => "end something that runs here".to_owned(),
+            (_, true) => format!("lower both to {} together", Size(fits)),
+            (_, false) => format!("lower theirs to {} together", Size(fits)),
+        };
         let [guests, disks, needed] = [vms, disks, needed]
             .map(|bytes| Size(bytes.checked_next_multiple_of(step(bytes)).unwrap_or(bytes)));
         if disks != Size(0) {
             bail!(
-                "{guests} for VMs and {disks} for RAM disks need an emulated machine of {needed}; this machine has {all}, of which {free} are free"
+                "{guests} for VMs and {disks} for RAM disks need an emulated machine of {needed}; this machine has {all}, of which {free} are free; {remedy}"
             );
         }
         bail!(
-            "the VMs have {guests} of memory, for which the emulated machine needs {needed}; this machine has {all}, of which {free} are free"
+            "the VMs have {guests} of memory, for which the emulated machine needs {needed}; this machine has {all}, of which {free} are free; {remedy}"
         )
     }
 }
@@ -96,12 +105,15 @@ SwapFree:        1048576 kB
         let error = room.check(20 << 30, 0, (22 << 30) + 1).unwrap_err().to_string();
         assert_eq!(
             error,
-            "the VMs have 20G of memory, for which the emulated machine needs 22529M; this machine has 24G, of which 19G are free"
+            "the VMs have 20G of memory, for which the emulated machine needs 22529M; this machine has 24G, of which 19G are free; lower theirs to 17406M together"
         );
+        let none = Room { free: 2 << 30, ..room };
+        let error = none.check(20 << 30, 0, 22 << 30).unwrap_err().to_string();
+        assert!(error.ends_with("of which 2G are free; end something that runs here"), "{error}");
         let error = room.check(1 << 30, 64 << 30, 66 << 30).unwrap_err().to_string();
         assert_eq!(
             error,
-            "1G for VMs and 64G for RAM disks need an emulated machine of 66G; this machine has 24G, of which 19G are free"
+            "1G for VMs and 64G for RAM disks need an emulated machine of 66G; this machine has 24G, of which 19G are free; lower both to 18G together"
         );
         let disks = (15 << 40) + (64 << 20);
         let error = room.check(1 << 30, disks, disks + (3 << 30)).unwrap_err().to_string();

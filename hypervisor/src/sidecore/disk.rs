@@ -71,7 +71,7 @@ pub fn backing(disk: &plan::Disk, content: &[u8]) -> Result<(Backing, Abilities)
     let bytes = disk.memory();
     let at = allocate(bytes, MIB_2).ok_or_else(|| {
         format!(
-            "{} MiB of memory are needed in one piece, and there are {} MiB left in all",
+            "{} MiB of memory are needed in one piece, and there are {} MiB left in all: lower its size",
             bytes >> 20,
             available() >> 20
         )

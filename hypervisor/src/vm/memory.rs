@@ -34,7 +34,7 @@ const RESERVED_FRAMES: usize = 24;
 pub enum Error {
     /// Not enough memory.
     #[error(
-        "VM {vm:?} needs {needed} MiB of memory in one piece, but the machine has {available} MiB left in all"
+        "VM {vm:?} needs {needed} MiB of memory in one piece, but the machine has {available} MiB left in all: lower its memory"
     )]
     TooLittle {
         /// Name of the VM.

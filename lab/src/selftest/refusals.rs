@@ -19,7 +19,7 @@ const MACHINES: [Lack; 9] = [
         &["interrupt remapping", "trust-every-guest"],
     ),
     ("one-core", Special::OneCore, &["core 1"]),
-    ("little-memory", Special::Memory(64), &["memory"]),
+    ("little-memory", Special::Memory(64), &["lower its memory"]),
     ("damaged-image", Special::DamagedImage, &["boot image"]),
     ("half-image", Special::HalfImage, &["boot image"]),
 ];
