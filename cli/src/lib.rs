@@ -44,4 +44,5 @@ pub mod terminal;
 pub mod tools;
 pub mod top;
 pub mod unnamed;
+mod unserved;
 pub mod unused;

@@ -19,7 +19,7 @@ use crate::{
     stream::Piece,
     terminal::Terminal,
     top::{self, Offer},
-    unused,
+    unserved, unused,
 };
 use anyhow::{Context as _, Result, anyhow, bail};
 use plan::{Choice, DeviceName, OnReset, Plan, Shown, Size, Vm};
@@ -257,6 +257,9 @@ fn boot(args: &Args, plan: &Plan<File>, cx: &Context) -> Result<(Report, Ended)>
     let ((nvmes, nics), in_plan) = (Machine::controllers(plan)?, args.file.is_some());
     unused::DISKS.check(args.disks.len(), nvmes, in_plan)?;
     unused::NICS.check(args.nics.len(), nics, in_plan)?;
+    if matches!(args.iommu, Unit::None) {
+        unserved::check(plan, in_plan)?;
+    }
     disk::check(&args.disks)?;
     args.forwards.iter().try_for_each(Forward::check_free)?;
     let image = plan::image::build(plan)?;

@@ -328,6 +328,18 @@ fn what_is_typed_into_a_machine_that_ends_is_lost_and_no_more() {
     assert_eq!(shown.len(), 16);
 }
 
+#[test]
+fn a_device_without_an_iommu_is_told_before_anything_is_built_or_run() {
+    let place = Place::new("echo started >trace");
+    let mut run = place.run();
+    run.args(["--device", "nvme0", "--iommu", "none"]);
+    run.env_remove("EXITLESS_HYPERVISOR").env("CARGO", "/nonexistent/cargo");
+    let (status, text) = end(run.spawn().unwrap());
+    assert_eq!(status.code(), Some(1), "{text}");
+    assert!(text.starts_with("exitless: --iommu none: --device nvme0 needs an IOMMU"), "{text}");
+    assert!(!place.path("trace").exists());
+}
+
 /// What QEMU is told of an IOMMU.
 #[test]
 fn a_machine_has_the_iommu_that_is_asked_for() {
