@@ -99,7 +99,9 @@ pub fn errata() -> impl Iterator<Item = &'static str> {
 /// sentence.
 pub fn lacks(nested: bool, policy: Policy) -> Option<String> {
     let sentence = match chosen() {
-        Vendor::Vmx if nested => "guests of a guest aren't there on VMX yet",
+        Vendor::Vmx if nested => {
+            "guests of a guest aren't there on VMX yet; leave nested out, or take a machine of AMD's"
+        }
         Vendor::Vmx if policy == Policy::Posted => return vmx::posts().err(),
         Vendor::Svm if policy == Policy::Posted => {
             "\"posted\" is for Intel's processors: AMD's means (AVIC) isn't there yet"
