@@ -103,6 +103,16 @@ impl Step {
         self.tick();
     }
 
+    /// The step comes to a part of it that takes long: a line for each, where there is no line to
+    /// keep up to date.
+    pub fn phase(&self, doing: &'static str) {
+        if self.terminal {
+            self.say(doing);
+        } else {
+            self.show(&format!("{doing}; {:.0} s\n", self.start.elapsed().as_secs_f64()));
+        }
+    }
+
     /// Time passed.
     pub fn tick(&self) {
         let now = Instant::now();

@@ -19,6 +19,9 @@ use plan::Plan;
 use proto::End;
 use std::{ops::ControlFlow, path::Path, time::Duration};
 
+/// Is shown what a console has said so far.
+pub type See<'a> = &'a mut dyn FnMut(&[u8]);
+
 /// Runs it for so long at most, until it powers itself off. Gives the host's report, and what its
 /// console said.
 pub fn hear(
@@ -27,8 +30,20 @@ pub fn hear(
     disks: Vec<Disk>,
     patience: Duration,
 ) -> Result<(Report, String)> {
+    watch(cx, plan, disks, patience, &mut |_| {})
+}
+
+/// The same; `see` is shown what the console has said so far, again and again.
+pub fn watch(
+    cx: &Context,
+    plan: Plan<String>,
+    disks: Vec<Disk>,
+    patience: Duration,
+    see: See,
+) -> Result<(Report, String)> {
     let plan = load::files(plan, Path::new(""))?;
-    let (ended, report, console) = hear_plan(cx, &plan, Iommu::default(), disks, patience)?;
+    let iommu = Iommu::default();
+    let (ended, report, console) = watch_plan(cx, &plan, iommu, disks, patience, see)?;
     let console = String::from_utf8_lossy(&console).into_owned();
     if let Some(failure) = report.failure(&ended) {
         bail!("{failure}; the console's end: {}", tail(&console));
@@ -49,6 +64,17 @@ pub fn hear_plan(
     disks: Vec<Disk>,
     patience: Duration,
 ) -> Result<(Ended, Report, Vec<u8>)> {
+    watch_plan(cx, plan, iommu, disks, patience, &mut |_| {})
+}
+
+fn watch_plan(
+    cx: &Context,
+    plan: &Plan<File>,
+    iommu: Iommu,
+    disks: Vec<Disk>,
+    patience: Duration,
+    see: See,
+) -> Result<(Ended, Report, Vec<u8>)> {
     let mut report = Report::new(plan.vms.iter().map(|vm| vm.name.as_str()));
     let image = BootImage::new(plan)?;
     let mut machine = Machine::exitless(cx.hypervisor()?, &image.path(), plan, disks)?;
@@ -62,6 +88,7 @@ pub fn hear_plan(
             Seen::Said(Piece::Record(record)) => report.see(&record),
             _ => {}
         }
+        see(&console);
         Ok(ControlFlow::Continue(()))
     })?;
     Ok((ended, report, console))

@@ -4,10 +4,10 @@
 //! Guarantees: what is given is of a run at whose end the hypervisor's guest and the hypervisor
 //! ended by themselves, while core 0 looked over the host's tables and found nothing wrong.
 
-use super::alone;
+use super::alone::{self, See};
 use crate::{cmdline::LINUX, console::tail};
 use anyhow::{Context as _, Result, anyhow, bail};
-use exitless::{context::Context, machine::Disk, recipe};
+use exitless::{context::Context, machine::Disk, recipe, report::Report};
 use ledger::Counters;
 use plan::{GuestIommu, OnReset, Plan, Policy, Vm};
 use std::{collections::HashMap, fs, path::PathBuf, time::Duration};
@@ -103,6 +103,11 @@ pub struct Given {
 
 /// Boots it.
 pub fn boot(cx: &Context, given: Option<Given>) -> Result<Heard> {
+    watch(cx, given, &mut |_| {})
+}
+
+/// The same; `see` is shown what its console has said so far, again and again.
+pub fn watch(cx: &Context, given: Option<Given>, see: See) -> Result<Heard> {
     let scratch = tempfile::tempdir().context("no directory for temporary files")?;
     let mut vm = vm(cx);
     let mut disks = Vec::new();
@@ -126,7 +131,7 @@ pub fn boot(cx: &Context, given: Option<Given>) -> Result<Heard> {
         }
         vm.cmdline += &format!(" exitless.uses={times} exitless.idle={}", idle.label());
     }
-    hear(cx, Plan::new(vec![vm]), disks, PATIENCE)
+    heard(alone::watch(cx, Plan::new(vec![vm]), disks, PATIENCE, see)?)
 }
 
 /// Boots it without a device for its guest, to have loads run so often in their long windows: in
@@ -186,7 +191,10 @@ pub fn hear(
     disks: Vec<Disk>,
     patience: Duration,
 ) -> Result<Heard> {
-    let (report, console) = alone::hear(cx, plan, disks, patience)?;
+    heard(alone::hear(cx, plan, disks, patience)?)
+}
+
+fn heard((report, console): (Report, String)) -> Result<Heard> {
     let vm = report.vms.first().context("there is a VM")?;
     let (passes, findings) = (report.audit.passes, report.audit.findings);
     if passes == 0 || findings > 0 {

@@ -1,7 +1,10 @@
 //! `exitless demo nested`: Debian's kernel with KVM in a VM, QEMU in it with the same kernel once
 //! more, which has the machine's NVMe controller by both of them; what a read takes, in one table.
 
-use crate::bench::show::{Block, Source, Table, text, two, whole};
+use crate::bench::{
+    progress::{Course, Step},
+    show::{Block, Source, Table, text, two, whole},
+};
 use crate::selftest::inner_linux::{self, Device, Given, Heard, Idle, Window};
 use anyhow::{Result, bail};
 use exitless::{context::Context, output::Output};
@@ -18,7 +21,7 @@ host's. Once KVM takes L2's HLT, as QEMU has it; once L2 keeps it (-overcommit c
 besides, KVM has AVIC (avic=1) and L1 an AMD-Vi unit that posts the controller's interrupts to L2.";
 
 const REASONS: &str = "\
-nesting: L1's VMRUN, and what else it executes of SVM; nested-reflected: an exit of L2's that L1 is \
+window: L2 lets in an interrupt that waited for that; nesting: L1's VMRUN, and what else it executes of SVM; nested-reflected: an exit of L2's that L1 is \
 told at once. Where the host injects L1's interrupts (with AVIC), one that L1 is told counts as what \
 it is: timer-interrupt. The last line divides what is counted of the host by what KVM was told.";
 
@@ -69,13 +72,13 @@ pub fn demo(args: &DemoArgs, cx: &Context) -> Result<()> {
     inner_linux::prepare(cx)?;
     println!("2 of 3: three runs, some 40 seconds each on an idle machine");
     let mut columns = Vec::new();
-    for (idle, posted) in WAYS {
-        let iommu = if posted { GuestIommu::AmdVi } else { GuestIommu::Virtio };
-        let heard = inner_linux::boot(
-            cx,
-            Some(Given { device: Device::Nvme, iommu, posted, times: READS, idle }),
-        )?;
-        columns.push(((idle, posted), reads(&heard)?));
+    let mut course = Course::new(WAYS.len(), false);
+    for way in WAYS {
+        let Some((_, step)) = course.next(|_| head(way)) else { break };
+        let window = counted(cx, way, &step);
+        step.end(if window.is_ok() { "counted" } else { "failed" });
+        course.done();
+        columns.push((way, window?));
     }
     println!("3 of 3: what was counted\n");
     println!("{}", text::blocks(&[Block::Table(table(&columns))]));
@@ -85,6 +88,51 @@ pub fn demo(args: &DemoArgs, cx: &Context) -> Result<()> {
         json.write_json(&columns.iter().map(Column::of).collect::<Vec<_>>())?;
     }
     Ok(())
+}
+
+/// Counts one way, and says how far it is.
+fn counted(cx: &Context, (idle, posted): Way, step: &Step) -> Result<Window> {
+    let iommu = if posted { GuestIommu::AmdVi } else { GuestIommu::Virtio };
+    let given = Given { device: Device::Nvme, iommu, posted, times: READS, idle };
+    let mut phases = Phases::default();
+    let mut see = |console: &[u8]| {
+        step.tick();
+        while let Some(doing) = phases.next(console) {
+            step.phase(doing);
+        }
+    };
+    reads(&inner_linux::watch(cx, Some(given), &mut see)?)
+}
+
+/// What both levels come to, one after the other.
+#[derive(Default)]
+struct Phases {
+    begun: usize,
+    /// Bytes of the console that were looked at.
+    looked: usize,
+}
+
+/// By what a console says of it, and what is said of it.
+const PHASES: [(&str, &str); 4] = [
+    ("", "L1's kernel boots"),
+    ("L1: ", "L1 has QEMU start L2"),
+    ("L2: ", "L2 writes its disk and compares it"),
+    ("@exitless window name=warm", "L2 reads"),
+];
+
+impl Phases {
+    /// The next one, if the console says that it has begun.
+    fn next(&mut self, console: &[u8]) -> Option<&'static str> {
+        let (mark, doing) = PHASES.get(self.begun)?;
+        let unseen = String::from_utf8_lossy(console.get(self.looked..)?);
+        if !unseen.contains(mark) {
+            // A mark may come in two pieces.
+            self.looked = console.len().saturating_sub(mark.len()).max(self.looked);
+            return None;
+        }
+        self.begun += 1;
+        Some(doing)
+    }
 }
 
 /// What the reads took, if what was read was right.
@@ -111,26 +159,29 @@ impl Column {
     }
 }
 
+/// A way above its column.
+fn head((idle, posted): Way) -> String {
+    let how = if posted { "AVIC, " } else { "" };
+    format!("{how}HLT: {}", idle.label())
+}
+
 fn table(columns: &[(Way, Window)]) -> Table {
-    let heads = columns.iter().map(|((idle, posted), _)| {
-        let how = if *posted { "AVIC, " } else { "" };
-        format!("{how}HLT: {}", idle.label())
-    });
+    let heads = columns.iter().map(|(way, _)| head(*way));
     let mut table = Table::new("L2 reads 4 KiB from its NVMe, depth 1", heads);
     let all = |f: &dyn Fn(&Window) -> String| -> Vec<String> {
         columns.iter().map(|(_, window)| f(window)).collect()
     };
     table.section(Source::Measured, "");
-    table.line("reads, after 4 MiB written and compared", all(&|w| whole(w.uses)));
+    table.line("reads, 4 MiB written and compared", all(&|w| whole(w.uses)));
     table.line("L2's device interrupts per read", all(&|w| two(w.interrupts / w.uses)));
     table.line("L2's timer interrupts per read", all(&|w| two(w.ticks / w.uses)));
-    table.line("exits of L2 per read that KVM is told", all(&|w| two(w.by_kvm("exits"))));
+    table.line("L2's exits per read that KVM is told", all(&|w| two(w.by_kvm("exits"))));
     for (name, label) in KVM {
         table.part(label, all(&|w| two(w.by_kvm(name))));
     }
     let others =
         |w: &Window| w.by_kvm("exits") - KVM.map(|(name, _)| w.by_kvm(name)).iter().sum::<f64>();
-    table.part("others (L2's timer, a window for its interrupt)", all(&|w| two(others(w))));
+    table.part("others: L2's timer, a window", all(&|w| two(others(w))));
     table.line("exits of the host's per read", all(&|w| two(w.all())));
     for reason in Reason::ALL {
         // What is shown is in one column, at least.
@@ -173,12 +224,30 @@ mod tests {
     fn the_table_has_what_was_counted_and_no_more() {
         let columns = WAYS.map(|way| (way, window(0.0)));
         let shown = text::blocks(&[Block::Table(table(&columns))]);
+        assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
         for line in ["AVIC, HLT: guest", "nesting", "nested-reflected", "9.00", "3.00"] {
             assert!(shown.contains(line), "{line}: {shown}");
         }
         assert!(!shown.contains("msix-table"), "{shown}");
         assert!(in_short(&columns).contains("take no exit of anybody"));
         assert!(in_short(&[(WAYS[0], window(50.0))]).contains("take 0.5 exits of anybody"));
+    }
+
+    #[test]
+    fn each_phase_is_told_once_when_it_begins() {
+        let said = "[0.1] booted\nL1: 6.12\nL1: 0000:00:02.0 is vfio-pci's\nL2: 6.12\n\
+                    @exitless window name=warm uses=400\n@exitless window name=long";
+        let mut phases = Phases::default();
+        let mut told = Vec::new();
+        // However the console comes.
+        for end in 0..=said.len() {
+            while let Some(doing) = phases.next(&said.as_bytes()[..end]) {
+                told.push((doing, said[..end].lines().last().unwrap_or_default()));
+            }
+        }
+        let at = ["", "L1: ", "L2: ", "@exitless window name=warm"];
+        let all: Vec<_> = PHASES.iter().zip(at).map(|((_, doing), at)| (*doing, at)).collect();
+        assert_eq!(told, all);
     }
 
     #[test]
