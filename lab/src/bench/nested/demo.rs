@@ -53,6 +53,8 @@ struct Column {
     reads: f64,
     interrupts: f64,
     ticks: f64,
+    kvm_exits: f64,
+    kvm_exits_for: Vec<(&'static str, f64)>,
     told: f64,
     exits: f64,
     by_reason: Vec<(&'static str, f64)>,
@@ -152,6 +154,8 @@ impl Column {
             reads: window.uses,
             interrupts: window.interrupts / window.uses,
             ticks: window.ticks / window.uses,
+            kvm_exits: window.by_kvm("exits"),
+            kvm_exits_for: KVM.map(|(name, label)| (label, window.by_kvm(name))).into(),
             told: window.of_reason(Reason::NestedReflected),
             exits: window.all(),
             by_reason: reasons.filter(|(_, n)| *n > 0.0).collect(),
@@ -208,6 +212,7 @@ fn in_short(columns: &[(Way, Window)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::nested::documented;
 
     fn window(mmio: f64) -> Window {
         let mut window = Window { uses: 100.0, interrupts: 100.0, ..Window::default() };
@@ -231,6 +236,13 @@ mod tests {
         assert!(!shown.contains("msix-table"), "{shown}");
         assert!(in_short(&columns).contains("take no exit of anybody"));
         assert!(in_short(&[(WAYS[0], window(50.0))]).contains("take 0.5 exits of anybody"));
+    }
+
+    #[test]
+    fn the_keys_of_json_are_documented() {
+        let column = Column::of(&(WAYS[0], window(50.0)));
+        assert_eq!(column.kvm_exits_for[3], (KVM[3].1, 0.5));
+        documented::check("`demo nested`", &[column], &[]);
     }
 
     #[test]

@@ -114,6 +114,7 @@ fn page(rows: &[Row]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::nested::documented;
 
     fn heard(right: &str) -> Heard {
         let mut console = String::new();
@@ -140,6 +141,13 @@ mod tests {
             assert!(shown.contains(line), "{line}: {shown}");
         }
         assert!(page(&rows).contains("kernbench"));
+    }
+
+    #[test]
+    fn the_keys_of_json_are_documented() {
+        let rows = rows(&heard("70")).unwrap();
+        let others = ["exchange", "own", "card"];
+        documented::check("`bench loads` and `bench networks`", &rows, &others);
     }
 
     #[test]

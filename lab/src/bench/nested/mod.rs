@@ -5,6 +5,8 @@
 mod boot;
 mod counts;
 mod demo;
+#[cfg(test)]
+mod documented;
 mod kvm_exits;
 mod levels;
 pub mod loads;
@@ -79,4 +81,20 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
     println!("{}", text::wrap(output::LEGEND));
     let page = output::page(&columns, &above, ABOUT);
     files.write(&Rows { small_kernel: columns, kvm: above }, &page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use levels::{Cost, Level};
+
+    #[test]
+    fn the_keys_of_json_are_documented() {
+        let (what, below) = ("CPUID", Below::Exitless);
+        let cost = Cost { level: Level::Two, what, exits: 2.0, instructions: 900.0, host: None };
+        let column = Column { below, costs: vec![cost] };
+        let kvm = KvmCost { what, below, exits: 2.0, entries: 1.0, host: 800.0, kvm: 2_500.0 };
+        let rows = Rows { small_kernel: vec![column], kvm: vec![vec![kvm]] };
+        documented::check("`bench nested`", &rows, &[]);
+    }
 }

@@ -223,6 +223,7 @@ fn page(rows: &[Row]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::nested::documented;
     use crate::selftest::inner_linux::Window;
     use ledger::Reason;
 
@@ -281,6 +282,12 @@ mod tests {
         let shown = text::table(&table(Exchange::Stream, Own::Paravirtual, &rows));
         assert_eq!(lines(&shown, "its device's interrupts"), [["1.50", "1.50", "1.50"]]);
         assert!(page(&rows).contains("Turtles"));
+    }
+
+    #[test]
+    fn the_keys_of_json_are_documented() {
+        let others = ["load", "level"];
+        documented::check("`bench loads` and `bench networks`", &rows(), &others);
     }
 
     #[test]
