@@ -134,6 +134,8 @@ fuzz_target!(|input: Input| {
         }
         said.note(&l1);
         // As VMRUN does.
+        let again = shadow.again(runs, space);
+        assert!(again.is_none() || shadow.is_right(runs, space));
         if !shadow.is_right(runs, space) {
             let look = Access { look: true, ..Access::default() };
             shadow.look_over(&mut pool, runs, space, &mut |address| {
@@ -141,7 +143,9 @@ fuzz_target!(|input: Input| {
                 compose(&walked, &own(walked.gpa)?)
             });
         }
-        let Ok((tree, _)) = shadow.root(&mut pool, runs, space) else { continue };
+        let Ok((tree, is_new)) = shadow.root(&mut pool, runs, space) else { continue };
+        assert!(again.is_none() || (again, is_new) == (Some(tree), false));
+        assert_eq!(shadow.again(runs, space), Some(tree));
         for address in addresses() {
             let found = seen(&pool, tree, address);
             let may = &said.0[&(runs, space, address)];

@@ -149,6 +149,7 @@ fn the_tree_used_longest_ago_goes_first() -> Result<(), NoFrame> {
     for key in [1, 2, 3, 4, 1, 5] {
         shadow.root(&mut pool, key << 12, 1)?;
     }
+    assert_eq!(shadow.again(0x1000, 1), None, "another was used last");
     assert!(!shadow.root(&mut pool, 0x1000, 1)?.1, "it was used since");
     assert!(shadow.root(&mut pool, 0x2000, 1)?.1);
     assert_eq!(pool.free.len(), 60);
@@ -164,8 +165,12 @@ fn a_tree_is_right_until_its_address_space_is_flushed() -> Result<(), NoFrame> {
     shadow.root(&mut pool, 0x1000, 1)?;
     shadow.root(&mut pool, 0x2000, LAST)?;
     let right = |shadow: &Shadow| {
-        [(0x1000, 1), (0x1000, LAST), (0x2000, 1), (0x2000, LAST)]
-            .map(|(key, space)| shadow.is_right(key, space))
+        [(0x1000, 1), (0x1000, LAST), (0x2000, 1), (0x2000, LAST)].map(|(key, space)| {
+            let is_right = shadow.is_right(key, space);
+            // It was used last, until the end.
+            assert_eq!(shadow.again(key, space).is_some(), is_right && key == 0x2000);
+            is_right
+        })
     };
     assert_eq!(right(&shadow), [true, false, false, true]);
     shadow.look_over(&mut pool, 0x1000, LAST, &mut |_| None);
