@@ -29,9 +29,10 @@ use plan::GuestIommu;
 pub type Kind = (&'static str, Option<(Device, GuestIommu, bool)>);
 
 /// A virtio-iommu remaps no interrupts; the others do.
-const CASES: [Kind; 5] = [
+const CASES: [Kind; 6] = [
     ("nesting/linux-kvm", None),
     ("nesting/linux-nvme", Some((Device::Nvme, GuestIommu::Virtio, false))),
+    ("nesting/linux-nvme-vtd", Some((Device::Nvme, GuestIommu::VtD, false))),
     ("nesting/linux-nvme-amd", Some((Device::Nvme, GuestIommu::AmdVi, false))),
     ("nesting/linux-nvme-avic", Some((Device::Nvme, GuestIommu::AmdVi, true))),
     ("nesting/linux-function", Some((Device::Function, GuestIommu::VtD, false))),

@@ -92,7 +92,8 @@ pub fn all() -> Vec<Case> {
     cases.push(case("nesting/svm-restart".to_owned(), false, [restart]));
     let end = Expected::Fault("triple fault");
     let shutdown = Guest { end, ..with(guest("svm-shutdown", None)) };
-    cases.push(case("nesting/svm-shutdown".to_owned(), false, [shutdown]));
+    let pair = [shutdown, heartbeat("", Policy::Direct)];
+    cases.push(case("nesting/svm-shutdown".to_owned(), false, pair));
     let pair = [attacker(ATTACKERS[0], [0, 1]), heartbeat("", Policy::Direct)];
     cases.push(case("nesting/svm-hostile".to_owned(), false, pair));
     // Interrupts that a device posts to the guest of a guest.

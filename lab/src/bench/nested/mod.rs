@@ -26,7 +26,7 @@ use serde::Serialize;
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     /// KVM, too: below the same small kernel, as a column beside ours; and Debian's kernel with KVM
-    /// as L1 on the bare machine, in Exitless and in KVM
+    /// as L1, on the bare machine and in Exitless
     #[arg(long, value_enum)]
     peer: Option<Peer>,
     #[command(flatten)]

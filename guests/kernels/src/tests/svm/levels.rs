@@ -28,7 +28,7 @@ macro_rules! marked {
     }};
 }
 
-/// Seven windows: CPUID, a port's and an MSR's read of its own; the guest's CPUID, port, MSR and
+/// Eight windows: CPUID, a port's and an MSR's read of its own; the guest's CPUID, port, MSR and
 /// VMMCALL; then first touches of pages of the guest's.
 pub fn levels(test: &str, _: &Boot) {
     if !begin(test) {
