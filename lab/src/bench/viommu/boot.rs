@@ -1,7 +1,7 @@
 //! One run: the guest with its load, as a VM behind what IOMMU there is, or on the bare machine
 //! behind its own.
 
-use super::strategy::{Place, Server};
+use super::strategy::{Own, Place, Server};
 use crate::{
     bench::{
         emulated,
@@ -32,7 +32,7 @@ const SIDECORE: u32 = 2;
 pub fn boot(
     cx: &Context,
     kit: &Kit,
-    place: Place,
+    (own, place): (Own, Place),
     workload: Workload,
     effort: Effort,
     step: &Step,
@@ -41,7 +41,8 @@ pub fn boot(
     let counts = scratch.path().join("counts");
     let guest = kit.guest(workload)?;
     let parameters = workload.parameters(effort, workload.size(effort).pairs);
-    let mut cmdline = format!("{LINUX} {} {parameters}", place.strategy.words());
+    let words = format!("{} {}", place.strategy.words(), own.words());
+    let mut cmdline = format!("{LINUX} {words} {parameters}");
     // It ends with this function.
     let _peer = match Role::of(workload) {
         None => None,
@@ -67,7 +68,7 @@ pub fn boot(
             let class = if workload.is_network() { Class::Nic } else { Class::Nvme };
             let device = DeviceName::Named { class, index: 0 };
             let vm = emulated::vm("vm1", guest, cmdline, device, Policy::Direct);
-            let (machine, kept) = emulated::hosted(cx, plan(vm, place), disks)?;
+            let (machine, kept) = emulated::hosted(cx, plan(vm, own, place), disks)?;
             _image = kept;
             (machine, Framing::Frames)
         }
@@ -90,8 +91,8 @@ pub fn boot(
 }
 
 /// The VM behind its own IOMMU, with a sidecore for that.
-fn plan(vm: Vm<String>, place: Place) -> Plan<String> {
-    let plan = Plan::new(vec![Vm { iommu: place.iommu(), ..vm }]);
+fn plan(vm: Vm<String>, own: Own, place: Place) -> Plan<String> {
+    let plan = Plan::new(vec![Vm { iommu: place.iommu(own), ..vm }]);
     let polled = place.has_own() && place.server == Server::Sidecore;
     Plan { sidecores: polled.then_some(SIDECORE).into_iter().collect(), ..plan }
 }
@@ -101,7 +102,7 @@ mod tests {
     use super::*;
     use crate::bench::{
         guest::Guest,
-        viommu::strategy::{ALL, Strategy},
+        viommu::strategy::{Own, Strategy},
     };
     use plan::GuestIommu;
 
@@ -116,18 +117,20 @@ mod tests {
             versions: String::new(),
         };
         let device = DeviceName::Named { class: Class::Nvme, index: 0 };
-        let made =
-            |place| plan(emulated::vm("vm1", &guest, String::new(), device, Policy::Direct), place);
-        let (mut polled, mut own) = (0, 0);
-        for place in ALL.into_iter().filter(|place| place.server != Server::Machine) {
-            let plan = made(place);
-            let iommu = plan.vms[0].iommu;
-            polled += plan.sidecores.len();
-            own += usize::from(iommu != GuestIommu::None);
-            assert_eq!(iommu == GuestIommu::None, place.strategy == Strategy::None);
-            // Optimistic teardown without a sidecore is no plan.
-            assert!(iommu != GuestIommu::VirtioOptimistic || plan.sidecores == [SIDECORE]);
+        let vm = || emulated::vm("vm1", &guest, String::new(), device, Policy::Direct);
+        for (own, counts) in [(Own::Virtio, (3, 5)), (Own::VtD, (2, 3)), (Own::AmdVi, (2, 3))] {
+            let (mut polled, mut has) = (0, 0);
+            for place in own.places().into_iter().filter(|place| place.server != Server::Machine) {
+                let plan = plan(vm(), own, place);
+                let iommu = plan.vms[0].iommu;
+                polled += plan.sidecores.len();
+                has += usize::from(iommu != GuestIommu::None);
+                assert_eq!(iommu == GuestIommu::None, place.strategy == Strategy::None);
+                // Optimistic teardown without a sidecore is no plan.
+                let optimistic = place.strategy == Strategy::Optimistic;
+                assert!(!optimistic || plan.sidecores == [SIDECORE], "{iommu:?}");
+            }
+            assert_eq!((polled, has), counts, "{own:?}");
         }
-        assert_eq!((polled, own), (3, 5));
     }
 }

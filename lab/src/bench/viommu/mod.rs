@@ -18,7 +18,7 @@ use super::{
 };
 use anyhow::Result;
 use exitless::{arguments::between, context::Context, qemu::Iommu};
-use strategy::{ALL, Cell};
+use strategy::{Cell, Own};
 
 /// What `bench viommu` takes.
 #[derive(clap::Args, Clone, Debug)]
@@ -32,6 +32,9 @@ pub struct Args {
     /// Coarse, in minutes: shorter windows
     #[arg(long)]
     quick: bool,
+    /// The guest's own IOMMU
+    #[arg(long, value_enum, default_value_t)]
+    own: Own,
     /// The machine's IOMMU
     #[arg(long, value_enum, default_value_t)]
     iommu: Iommu,
@@ -66,12 +69,13 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
     let mut measured = Vec::new();
     for workload in workloads {
         let mut cells = Vec::new();
-        for place in ALL {
+        for place in args.own.places() {
             let step = Step::begin(format!("{:<14} {}", workload.short(), place.label()));
-            let cell = boot::boot(cx, &kit, place, workload, effort, &step).and_then(|ran| {
-                let pairs = workload.size(effort).pairs;
-                Ok(Cell { place, alone: Alone::of(place.way(), ran, pairs)? })
-            });
+            let cell =
+                boot::boot(cx, &kit, (args.own, place), workload, effort, &step).and_then(|ran| {
+                    let pairs = workload.size(effort).pairs;
+                    Ok(Cell { place, alone: Alone::of(place.way(), ran, pairs)? })
+                });
             match &cell {
                 Ok(cell) => {
                     let n = cell.alone.figures.operations;
@@ -83,7 +87,7 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
         }
         measured.push((workload, cells));
     }
-    let blocks = output::blocks(&measured);
+    let blocks = output::blocks(args.own, &measured);
     println!("\n{}", text::blocks(&blocks));
-    files.write(&output::rows(&measured), &output::page(blocks, &kit))
+    files.write(&output::rows(args.own, &measured), &output::page(blocks, &kit))
 }

@@ -1,7 +1,7 @@
 //! What `bench viommu` shows: the columns side by side, the paper's table with its figures beside
 //! ours, rows for JSON, a page.
 
-use super::strategy::{Cell, Server, Strategy, find, unwaiting, without, without_waiting};
+use super::strategy::{Cell, Own, Server, Strategy, find, unwaiting, without, without_waiting};
 use crate::bench::{
     figures::{Spread, median, reason_name},
     guest::Kit,
@@ -24,14 +24,16 @@ const RARE: f64 = 0.0005;
 
 const LEGEND: &str = "\
 bare: the kernel on the machine, with the machine's IOMMU; the others are VMs under direct. none: no \
-mapping. strict, deferred: Linux's iommu.strict=1 and 0 before a virtio-iommu that a sidecore serves, \
-or the VM's exits. optimistic: strict in the guest, and the host keeps what is unmapped for 10 ms. An \
-I/O of fio's is a map and an unmap; netperf's writes go by fewer and larger segments, whose pages the \
-driver maps and unmaps, besides those that it receives into. While a sidecore works the guest waits, and executes as many \
-instructions as that takes on this emulator; by exits the answer is there when the guest looks, so the \
-guest's own instructions there are those without waiting. The paper's \"shared\" has no column: Linux \
-has no such mode any more. So has optimistic teardown by exits: it takes a core that looks when the \
-time is up.";
+mapping. strict, deferred: Linux's iommu.strict=1 and 0 before the guest's own IOMMU, which a sidecore \
+serves, or the VM's exits; with an emulated unit of VT-d or AMD-Vi, ours or QEMU's, Linux is strict in \
+any case. optimistic: strict in the guest, and the host keeps what is unmapped for 10 ms. An I/O of \
+fio's is a map and an unmap; netperf's writes go by fewer and larger segments, whose pages the driver \
+maps and unmaps, besides those that it receives into. While a sidecore works the guest waits, and \
+executes as many instructions as that takes on this emulator; by exits the answer is there when the \
+guest looks, so the guest's own instructions there are those without waiting. With these alone the \
+throughput by a sidecore is modelled: no real one is as fast. The paper's \"shared\" has no column: \
+Linux has no such mode any more. Nor has optimistic teardown by exits: it takes a core that looks when \
+the time is up.";
 
 const QUOTED: &str = "\
 The paper's machine: 10 GbE, netperf, the throughput in per cent of line rate; ours is by instructions \
@@ -48,9 +50,11 @@ const PAPER: [(Strategy, [Option<f64>; 3]); 3] = [
 const SERVERS: [Server; 3] = [Server::Exits, Server::Sidecore, Server::Machine];
 
 /// What the terminal and the page show of each load.
-pub fn blocks(measured: &[(Workload, Vec<Cell>)]) -> Vec<Block> {
+pub fn blocks(own: Own, measured: &[(Workload, Vec<Cell>)]) -> Vec<Block> {
     let mut blocks = vec![Block::Plots(vec![plot(measured)])];
-    blocks.extend(measured.iter().map(|(workload, cells)| Block::Table(table(*workload, cells))));
+    blocks.extend(
+        measured.iter().map(|(workload, cells)| Block::Table(table(own, *workload, cells))),
+    );
     blocks.push(Block::Table(paper(measured)));
     blocks.extend([LEGEND, QUOTED].map(|text| Block::Say(text.into())));
     blocks
@@ -76,9 +80,12 @@ fn four(n: f64) -> String {
     format!("{n:.4}")
 }
 
-fn table(workload: Workload, cells: &[Cell]) -> Table {
+fn table(unit: Own, workload: Workload, cells: &[Cell]) -> Table {
     let operation = workload.operation();
-    let mut table = Table::new(workload.title(), cells.iter().map(|c| c.place.label()));
+    let mut table = Table::new(
+        format!("{}; {}", workload.title(), unit.label()),
+        cells.iter().map(|c| c.place.label()),
+    );
     let all = |f: &dyn Fn(&Cell) -> String| -> Vec<String> { cells.iter().map(f).collect() };
     let vm = |f: &dyn Fn(&Cell) -> String| -> Vec<String> {
         all(&|c| if c.place.server == Server::Machine { String::new() } else { f(c) })
@@ -206,6 +213,7 @@ pub struct Row {
     experiment: &'static str,
     kind: &'static str,
     workload: String,
+    own: &'static str,
     strategy: &'static str,
     server: &'static str,
     operations: u64,
@@ -228,15 +236,15 @@ pub struct Row {
 }
 
 /// A row for each column of each load.
-pub fn rows(measured: &[(Workload, Vec<Cell>)]) -> Vec<Row> {
+pub fn rows(own: Own, measured: &[(Workload, Vec<Cell>)]) -> Vec<Row> {
     let mut rows = Vec::new();
     for (workload, cells) in measured {
-        rows.extend(cells.iter().map(|cell| row(*workload, cells, cell)));
+        rows.extend(cells.iter().map(|cell| row(own, *workload, cells, cell)));
     }
     rows
 }
 
-fn row(workload: Workload, cells: &[Cell], cell: &Cell) -> Row {
+fn row(own: Own, workload: Workload, cells: &[Cell], cell: &Cell) -> Row {
     let (alone, place) = (&cell.alone, cell.place);
     let throughput = against(cells, cell);
     let none = without(cells, place);
@@ -246,6 +254,7 @@ fn row(workload: Workload, cells: &[Cell], cell: &Cell) -> Row {
         experiment: NAME,
         kind: Source::Measured.label(),
         workload: workload.key(),
+        own: own.label(),
         strategy: place.strategy.label(),
         server: place.server.label(),
         operations: alone.figures.operations,

@@ -83,7 +83,7 @@ fn line(shown: &str, label: &str) -> Vec<String> {
 
 #[test]
 fn each_column_is_against_the_same_without_an_iommu() {
-    let shown = text::table(&table(FIO, &cells()));
+    let shown = text::table(&table(Own::Virtio, FIO, &cells()));
     let throughput = line(&shown, "throughput, of none's, ticks out");
     let of = |n: usize| throughput[n].split(' ').next().unwrap().to_owned();
     // Bare: none and strict; a VM: none, by a sidecore, by exits: 12,500 and 2 * 1,250.
@@ -94,7 +94,7 @@ fn each_column_is_against_the_same_without_an_iommu() {
 
 #[test]
 fn waiting_is_what_a_guest_that_exits_has_not() {
-    let shown = text::table(&table(FIO, &cells()));
+    let shown = text::table(&table(Own::Virtio, FIO, &cells()));
     let added = line(&shown, "by the guest's own kernel");
     assert_eq!([&added[1], &added[4], &added[7]], ["8,000", "10,000", "2,500"], "{shown}");
     let excluded = line(&shown, "waiting excluded");
@@ -109,7 +109,7 @@ fn waiting_is_what_a_guest_that_exits_has_not() {
 
 #[test]
 fn what_came_back_is_of_what_was_mapped() {
-    let shown = text::table(&table(FIO, &cells()));
+    let shown = text::table(&table(Own::Virtio, FIO, &cells()));
     let hits = line(&shown, "of what was mapped, was mapped still");
     assert_eq!([&hits[4], &hits[6]], ["-", "0.900"], "{shown}");
 }
@@ -122,18 +122,18 @@ fn the_papers_table_is_beside_ours_and_says_whose_it_is() {
     let quoted = shown.split_once("quoted").unwrap().1;
     assert_eq!(line(quoted, "strict"), ["10", "30", "43"], "{shown}");
     assert_eq!(line(quoted, "optimistic"), ["82", "100", "100"], "{shown}");
-    let rows = serde_json::to_value(rows(&[(FIO, cells())])).unwrap();
+    let rows = serde_json::to_value(rows(Own::Virtio, &[(FIO, cells())])).unwrap();
     assert_eq!(rows[4]["added_by_guest_without_waiting"], 2_500.0);
     assert!(rows[1]["added_by_guest_without_waiting"].is_null());
 }
 
 #[test]
 fn packets_are_those_of_a_network() {
-    let shown = text::table(&table(Workload::STREAM, &cells()));
+    let shown = text::table(&table(Own::Virtio, Workload::STREAM, &cells()));
     assert_eq!(line(&shown, "packets, both ways")[0], "3.000", "{shown}");
     assert_eq!(line(&shown, "exits per write, ticks in")[7], "2.0000", "{shown}");
-    assert!(line(&text::table(&table(FIO, &cells())), "packets").is_empty());
-    let rows = serde_json::to_value(rows(&[(Workload::STREAM, cells())])).unwrap();
+    assert!(line(&text::table(&table(Own::Virtio, FIO, &cells())), "packets").is_empty());
+    let rows = serde_json::to_value(rows(Own::Virtio, &[(Workload::STREAM, cells())])).unwrap();
     assert_eq!(
         (&rows[4]["workload"], &rows[4]["packets"]),
         (&"tcp_stream 256".into(), &3_000.into())

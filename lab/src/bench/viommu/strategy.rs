@@ -33,6 +33,46 @@ pub enum Server {
     Exits,
 }
 
+/// What kind of IOMMU the guest has.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Own {
+    /// A virtio-iommu
+    #[default]
+    Virtio,
+    /// A VT-d unit
+    VtD,
+    /// An AMD-Vi unit
+    AmdVi,
+}
+
+impl Own {
+    /// The name in tables and JSON, and on the command line.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Own::Virtio => "virtio",
+            Own::VtD => "vt-d",
+            Own::AmdVi => "amd-vi",
+        }
+    }
+
+    /// What the guest's kernel is told besides.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Own::VtD => "intel_iommu=on",
+            Own::Virtio | Own::AmdVi => "",
+        }
+    }
+
+    /// The columns. With a unit that is to hear of each mapping, as one that is emulated must,
+    /// Linux is strict, whatever it is told.
+    pub fn places(self) -> Vec<Place> {
+        let has = |place: &Place| {
+            self == Own::Virtio || !place.has_own() || place.strategy != Strategy::Deferred
+        };
+        ALL.into_iter().filter(has).collect()
+    }
+}
+
 /// A column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -112,17 +152,21 @@ impl Place {
     }
 
     /// The VM's key.
-    pub const fn iommu(self) -> GuestIommu {
-        match (self.server, self.strategy) {
-            (Server::Machine, _) | (_, Strategy::None) => GuestIommu::None,
-            (_, Strategy::Strict | Strategy::Deferred) => GuestIommu::Virtio,
-            (_, Strategy::Optimistic) => GuestIommu::VirtioOptimistic,
+    pub fn iommu(self, own: Own) -> GuestIommu {
+        match (own, self.strategy == Strategy::Optimistic) {
+            _ if !self.has_own() => GuestIommu::None,
+            (Own::Virtio, false) => GuestIommu::Virtio,
+            (Own::Virtio, true) => GuestIommu::VirtioOptimistic,
+            (Own::VtD, false) => GuestIommu::VtD,
+            (Own::VtD, true) => GuestIommu::VtDOptimistic,
+            (Own::AmdVi, false) => GuestIommu::AmdVi,
+            (Own::AmdVi, true) => GuestIommu::AmdViOptimistic,
         }
     }
 
     /// Whether it is one of a VM with an IOMMU of its own.
     pub fn has_own(self) -> bool {
-        self.iommu() != GuestIommu::None
+        self.server != Server::Machine && self.strategy != Strategy::None
     }
 }
 
