@@ -15,7 +15,12 @@ use serde::Serialize;
 /// How often each exit is taken in its long window.
 const TIMES: u64 = 5_000;
 /// What the guest does, by the words of `guests/linux/nested/exits.c`.
-const EXITS: [(&str, &str); 2] = [("cpuid", "CPUID"), ("msr", "an MSR")];
+const EXITS: [(&str, &str); 4] = [
+    ("cpuid", "CPUID"),
+    ("msr", "an MSR"),
+    ("port", "a port, by KVM's program"),
+    ("touch", "first touch of a page"),
+];
 /// Its windows for each: to warm up, the short one, the long one. Two edges each.
 const WINDOWS: usize = 3;
 
@@ -104,7 +109,7 @@ mod tests {
     fn counted() -> Plugin {
         let mut at = Edge { opens: true, ..Edge::default() };
         let mut edges = Vec::new();
-        for times in [10, 10, 50, 10, 10, 50] {
+        for times in [10, 10, 50].repeat(EXITS.len()) {
             edges.push(Edge { opens: true, ..at.clone() });
             at.vmruns += 3 * times + 2;
             at.inner_vmruns += times + 1;
@@ -115,7 +120,8 @@ mod tests {
         Plugin { edges, ..Plugin::default() }
     }
 
-    const SAID: &str = "[1.0] @exitless exits cpuid times=40\r\n@exitless exits msr times=40\n";
+    const SAID: &str = "[1.0] @exitless exits cpuid times=40\r\n@exitless exits msr times=40\n\
+                        @exitless exits port times=40\n@exitless exits touch times=40\n";
 
     #[test]
     fn what_comes_with_a_window_is_in_no_figure() {
@@ -128,7 +134,7 @@ mod tests {
             host: 900.0,
             kvm: 3_000.0,
         };
-        assert_eq!(costs, [cost, KvmCost { what: "an MSR", ..cost }]);
+        assert_eq!(costs, EXITS.map(|(_, what)| KvmCost { what, ..cost }));
         let bare = super::costs(Below::Nothing, &counted(), SAID).unwrap();
         assert_eq!((bare[0].exits, bare[0].entries, bare[0].kvm), (0.0, 3.0, 900.0));
     }
