@@ -6,7 +6,7 @@ use super::kernel::Variant;
 use plan::{GuestIommu, Policy};
 
 /// Its tests, and whether the quick test has them.
-const TESTS: [(&str, bool); 9] = [
+const TESTS: [(&str, bool); 10] = [
     ("svm-exits", true),
     ("svm-open", true),
     ("svm-invalid", false),
@@ -16,11 +16,12 @@ const TESTS: [(&str, bool); 9] = [
     ("svm-avic", true),
     ("svm-delivered", true),
     ("svm-intercepts", true),
+    ("svm-gif", true),
 ];
 
 /// The same in one boot of the bare machine.
 const ALL_BARE: &str = "svm-exits,svm-open,svm-invalid,svm-interrupts,svm-guarded,svm-paging,\
-                        svm-delivered,svm-intercepts";
+                        svm-delivered,svm-intercepts,svm-gif";
 
 /// Host instructions that an exit of the inner guest may cost that is told, with the VMRUN that
 /// follows it: for CPUID, the same of a clean block, for a port, for an MSR; and the first touch of a page: a fault that is told, the VMRUN that puts the page

@@ -157,6 +157,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("svm-hostile", svm::hostile),
     ("svm-delivered", svm::delivered),
     ("svm-intercepts", svm::intercepts),
+    ("svm-gif", svm::gif),
     ("svm-events", svm::events),
     ("svm-cost", svm::instructions),
     ("svm-levels", svm::levels),

@@ -9,6 +9,7 @@ mod cost;
 mod delivered;
 mod disturbed;
 mod emulated;
+mod gif;
 mod guarded;
 mod hostile;
 mod inside;
@@ -393,6 +394,7 @@ fn loaded(test: &str) {
 pub use avic::{avic, doorbell};
 pub use cost::instructions;
 pub use delivered::delivered;
+pub use gif::gif;
 pub use guarded::guarded;
 pub use hostile::hostile;
 pub use intercepts::intercepts;

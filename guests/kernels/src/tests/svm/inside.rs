@@ -8,6 +8,7 @@ core::arch::global_asm!(
 .global svm_saves, svm_loads, svm_flags, svm_arrives, svm_watches, svm_refuses
 .global svm_writes_msr, svm_sends, svm_loads_cr0, svm_loads_status, svm_sets_states, svm_prefixed
 .global svm_takes, svm_opens, svm_prefers, svm_counts, svm_monitors, svm_odd, svm_adds, svm_moves, svm_writes_string, svm_reads_string
+.global svm_gates, svm_closes, svm_lets
 svm_cpuids:
     lea rcx, [rdx + 1]
     cpuid
@@ -159,6 +160,29 @@ svm_reads_string:
     cld
     rep insb
     vmmcall
+# As it is, then with its global interrupt flag clear, then with it set, with IF from then on.
+svm_gates:
+    nop
+    vmmcall
+    clgi
+    sti
+    nop
+    vmmcall
+    stgi
+    nop
+    vmmcall
+svm_closes:
+    clgi
+    sti
+    nop
+    wrmsr
+    jmp svm_spins
+svm_lets:
+    stgi
+    sti
+    nop
+    wrmsr
+    jmp svm_spins
 "#
 );
 
@@ -246,4 +270,10 @@ codes!(
     writes_string = svm_writes_string,
     /// IN of RCX bytes from port DX to where RDI says, VMMCALL.
     reads_string = svm_reads_string,
+    /// NOP, VMMCALL; CLGI, STI, NOP, VMMCALL; STGI, NOP, VMMCALL.
+    gates = svm_gates,
+    /// CLGI, STI, NOP, WRMSR of RCX, and nothing more without end.
+    closes = svm_closes,
+    /// STGI, STI, NOP, WRMSR of RCX, and nothing more without end.
+    lets = svm_lets,
 );
