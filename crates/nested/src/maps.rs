@@ -72,6 +72,11 @@ impl OpenWords {
         Ok(open)
     }
 
+    /// As if all of them were used.
+    pub fn all(&self) -> Used {
+        Used(((1 << self.count.min(MOST)) - 1u64) as u32)
+    }
+
     /// L2 accesses what this bit is for, which L1 lets it. False: 01's map has it closed.
     pub fn add(&self, used: &mut Used, bit: usize) -> bool {
         let is_open =

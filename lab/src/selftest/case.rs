@@ -1,6 +1,6 @@
 //! A case: which VMs on which machine, and what must come of it.
 
-use super::{kernel::Variant, suite::Suite};
+use super::{cost::Budget, kernel::Variant, suite::Suite};
 use crate::{bench::Edge, cmdline::LINUX};
 use exitless::{
     network::NicModel,
@@ -77,19 +77,6 @@ pub enum Cue {
 /// What a test kernel counts itself: the word for it, what it is, and how many instructions each
 /// may take.
 pub type Price = (&'static str, &'static str, u64);
-
-/// A window that a test kernel opens and closes on a vCPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budget {
-    /// What is done in it, for sentences.
-    pub what: &'static str,
-    /// How often.
-    pub times: u64,
-    /// Host instructions that each may take on that vCPU's core.
-    pub host_each: u64,
-    /// Nor more than in the window before.
-    pub like_before: bool,
-}
 
 impl Case {
     /// Whether it runs without the hypervisor.
@@ -291,6 +278,8 @@ pub enum Special {
     /// The same image, which forgets the addresses of BARs behind bridges when it starts, and puts
     /// one of 00:15.0 over an IOMMU's registers, with these devices besides.
     Unplaced(&'static [&'static str]),
+    /// The hypervisor's image in which a guest may switch off what makes nesting cheap.
+    Switched,
     /// A boot image with one byte of its plan changed.
     DamagedImage,
     /// A boot image cut in half.

@@ -1,6 +1,7 @@
 //! What runs and ends: every test of the kernel on one CPU, alone and beside a neighbour.
 
-use super::case::{Budget, Case, Cores, Cue, Expect, Expected, Guest, HEARTBEAT, Special};
+use super::case::{Case, Cores, Cue, Expect, Expected, Guest, HEARTBEAT, Special};
+use super::cost::{Budget, Than};
 use super::kernel::Variant;
 use exitless::qemu::Iommu;
 use ledger::Reason;
@@ -201,8 +202,8 @@ pub fn all() -> Vec<Case> {
     let both = [Policy::Trap, Policy::Eli]
         .map(|policy| Guest { devices: Vec::new(), ..guest("unassigned", policy) });
     let what = "an interrupt to itself and its completion";
-    let trap = Budget { what, times: 1000, host_each: UNASSIGNED_BUDGET, like_before: false };
-    let windows = vec![trap, Budget { like_before: true, ..trap }];
+    let trap = Budget::new(what, 1000, UNASSIGNED_BUDGET);
+    let windows = vec![trap, Budget { than: Than::NotMoreThanBefore, ..trap }];
     cases.push(Case { windows, ..case("pair/unassigned".to_owned(), true, both) });
     let quiet = case("direct/watched".to_owned(), true, [guest("quiet", Policy::Direct)]);
     cases.push(Case { machine: Special::Watched, ..quiet });

@@ -31,6 +31,7 @@ mod machine_check;
 mod moves;
 mod names;
 mod nesting;
+mod nesting_prices;
 mod network;
 pub mod outer;
 mod parts;
@@ -224,8 +225,8 @@ pub fn run(cx: &Context, choice: Choice) -> Result<Summary> {
     if cases.iter().any(|c| !c.is_bare()) || !exitless.is_empty() {
         cx.hypervisor()?;
     }
-    if cases.iter().chain(&vmx).any(|c| c.machine.is_planted()) {
-        run::planted_image(cx)?;
+    for case in cases.iter().chain(&vmx) {
+        run::other_image(case.machine, cx)?;
     }
     if cases.iter().any(|c| c.iommu == Iommu::AmdVi) {
         cx.qemu(Some(Iommu::AmdVi))?;
@@ -303,6 +304,7 @@ fn all() -> Vec<Case> {
     let mut cases = cases::all();
     cases.extend(smp::all());
     cases.extend(nesting::all());
+    cases.push(nesting_prices::case());
     cases.extend(network::all());
     cases.extend(timers::all());
     cases.extend(shared::all());

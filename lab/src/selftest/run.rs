@@ -62,8 +62,10 @@ fn run_once(case: &Case, watched: bool, kernel: &Kernel, cx: &Context) -> Result
     let plan = plan(case, kernel, directory)?;
     let counts = directory.join("counts");
     let (command, _source) = if case.machine.bochs().is_some() {
-        let planted = case.machine.is_planted();
-        let hypervisor = if planted { planted_image(cx)? } else { cx.hypervisor()? };
+        let hypervisor = match other_image(case.machine, cx)? {
+            Some(other) => other,
+            None => cx.hypervisor()?,
+        };
         (bochs::booting(hypervisor, &plan::image::build(&plan)?, case, directory, cx)?, None)
     } else {
         let (mut machine, source) = machine(case, plan, directory, cx)?;
@@ -276,18 +278,37 @@ pub fn plan(case: &Case, kernel: &Kernel, directory: &Path) -> Result<Plan<File>
     }
 }
 
-/// The image of [`Special::is_planted`], built at the first call; one that was named must be such
-/// an image itself.
+/// The image of [`Special::is_planted`].
 pub fn planted_image(cx: &Context) -> Result<&'static Path> {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    if let Some(path) = BUILT.get() {
+    once(&BUILT, cx, "planted", "plant")
+}
+
+/// The image of this machine, where it isn't the one that users have.
+pub fn other_image(machine: Special, cx: &Context) -> Result<Option<&'static Path>> {
+    static SWITCHED: OnceLock<PathBuf> = OnceLock::new();
+    match machine {
+        Special::Switched => once(&SWITCHED, cx, "switched", "switches").map(Some),
+        _ if machine.is_planted() => planted_image(cx).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// Built at the first call; one that was named must have this feature itself.
+fn once(
+    built: &'static OnceLock<PathBuf>,
+    cx: &Context,
+    profile: &str,
+    feature: &str,
+) -> Result<&'static Path> {
+    if let Some(path) = built.get() {
         return Ok(path);
     }
     let path = match std::env::var_os("EXITLESS_HYPERVISOR") {
         Some(_) => cx.hypervisor()?.to_owned(),
-        None => cx.build_profile("hypervisor", "planted", &["plant"])?,
+        None => cx.build_profile("hypervisor", profile, &[feature])?,
     };
-    Ok(BUILT.get_or_init(|| path))
+    Ok(built.get_or_init(|| path))
 }
 
 /// The machine, and what it boots from, if that is more than files in the directory.
@@ -346,8 +367,8 @@ fn machine(
     let mut machine = Machine::exitless(cx.hypervisor()?, &path, &plan, disks)?;
     machine.iommu = Some(case.iommu);
     machine.remaps = case.remaps();
-    if case.machine.is_planted() {
-        machine.boot = Boot::Exitless { hypervisor: planted_image(cx)?.to_owned(), image: path };
+    if let Some(other) = other_image(case.machine, cx)? {
+        machine.boot = Boot::Exitless { hypervisor: other.to_owned(), image: path };
     }
     match case.machine {
         Special::Cpu(model) => machine.cpu = model.to_owned(),

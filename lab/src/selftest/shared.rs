@@ -3,8 +3,9 @@
 //! guest lets nothing in, two guests whose devices interrupt by the same vector, what it costs to
 //! give the core to another, and that it goes by weight who has it.
 
-use super::case::{Budget, Case, Cores, Cue, Expected, Guest};
+use super::case::{Case, Cores, Cue, Expected, Guest};
 use super::cases::{TESTS, again, case, guest, heartbeat, second};
+use super::cost::Budget;
 use super::smp::{self, several};
 use ledger::Reason;
 use plan::{Class, DeviceName, Host, Policy, Protection};
@@ -150,18 +151,12 @@ fn cost(policy: Policy) -> Case {
     let group = policy.label();
     let cost = case(format!("shared-{group}/shared-cost"), policy == Policy::Eli, [two]);
     let windows = vec![
-        Budget {
-            what: "a switch, with an IPI and HLT",
-            times: 2000,
-            host_each: SWITCH_BUDGET,
-            like_before: false,
-        },
-        Budget {
-            what: "the same, with a device's interrupt routed elsewhere and back",
-            times: 2000,
-            host_each: SWITCH_BUDGET_WITH_DEVICE,
-            like_before: false,
-        },
+        Budget::new("a switch, with an IPI and HLT", 2000, SWITCH_BUDGET),
+        Budget::new(
+            "the same, with a device's interrupt routed elsewhere and back",
+            2000,
+            SWITCH_BUDGET_WITH_DEVICE,
+        ),
     ];
     Case { windows, ..cost }
 }

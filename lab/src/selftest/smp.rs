@@ -1,8 +1,9 @@
 //! VMs with several vCPUs: every test of the kernel for them, under every policy, and what
 //! one VM's CPUs do beside another VM.
 
-use super::case::{Budget, Case, Expected, Guest, Special};
+use super::case::{Case, Expected, Guest, Special};
 use super::cases::{case, guest, heartbeat, nvme};
+use super::cost::Budget;
 use super::kernel::Variant;
 use ledger::Reason;
 use plan::Policy;
@@ -108,19 +109,9 @@ pub fn all() -> Vec<Case> {
     cases.push(case("smp-pair/ipi-all".to_owned(), false, pair));
 
     let windows = vec![
-        Budget {
-            what: "an IPI to one vCPU",
-            times: 1000,
-            host_each: IPI_BUDGET,
-            like_before: false,
-        },
-        Budget {
-            what: "an IPI of a command to both others",
-            times: 2000,
-            host_each: IPI_BUDGET,
-            like_before: false,
-        },
-        Budget { what: "a CPUID", times: 1000, host_each: CPUID_BUDGET, like_before: false },
+        Budget::new("an IPI to one vCPU", 1000, IPI_BUDGET),
+        Budget::new("an IPI of a command to both others", 2000, IPI_BUDGET),
+        Budget::new("a CPUID", 1000, CPUID_BUDGET),
     ];
     let cost = case("smp-direct/ipi-cost".to_owned(), true, [several("ipi-cost", Policy::Direct)]);
     cases.push(Case { windows, ..cost });

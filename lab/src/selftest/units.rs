@@ -1,8 +1,9 @@
 //! The guest's own IOMMU with registers, VT-d's or AMD-Vi's: the test kernel's driver, with a
 //! sidecore that polls them and without, Debian's kernel, and an attacker beside a neighbour.
 
-use super::case::{Budget, Case, Expected, Guest, Special};
+use super::case::{Case, Expected, Guest, Special};
 use super::cases::{again, case, guest, heartbeat, nvme, second};
+use super::cost::Budget;
 use super::kernel::Variant;
 use exitless::report::VmReport;
 use ledger::Reason;
@@ -225,7 +226,7 @@ pub fn reported(guest: &Guest, vm: &VmReport, wrong: &mut Vec<String>) {
 /// The same with a window around a thousand pairs of map and unmap.
 pub fn cost(host_each: u64, case: Case) -> Case {
     let what = "a map and an unmap, each by an exit";
-    Case { windows: vec![Budget { what, times: 1000, host_each, like_before: false }], ..case }
+    Case { windows: vec![Budget::new(what, 1000, host_each)], ..case }
 }
 
 /// The same with a sidecore.

@@ -306,6 +306,9 @@ fn msrs_are_open_where_both_maps_are_and_l2_uses_them() {
     assert_eq!(merge(&mut used, &|at| if at == 512 { 0 } else { panic!("word {at}") })[512], !0b10);
     assert_eq!(merge(&mut used, &|_| u64::MAX), [u64::MAX; MSR_WORDS]);
     assert!(used.is_empty());
+    // As if all were used.
+    used = open.all();
+    assert_eq!(merge(&mut used, &|_| 0), own);
     assert_eq!(OpenWords::of(&[0; MSR_WORDS]).err(), Some(TooMany));
 }
 

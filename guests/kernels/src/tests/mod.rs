@@ -160,6 +160,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("svm-gif", svm::gif),
     ("svm-events", svm::events),
     ("svm-cost", svm::instructions),
+    ("svm-prices", svm::prices),
     ("svm-levels", svm::levels),
     ("svm-posted", svm::posted),
     ("svm-posted-others", svm::posted_others),

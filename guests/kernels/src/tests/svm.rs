@@ -19,6 +19,7 @@ mod levels;
 mod open;
 mod paging;
 mod posted;
+mod prices;
 mod registers;
 mod rewritten;
 mod smp;
@@ -407,5 +408,6 @@ pub use posted::{
     offline as posted_offline, others as posted_others, posted, rerouted as posted_rerouted,
     restart as posted_restart, smp as posted_smp,
 };
+pub use prices::prices;
 pub use registers::registers;
 pub use smp::{events, restart, shutdown};

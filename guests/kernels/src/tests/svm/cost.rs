@@ -12,12 +12,14 @@ const MEASURED: u64 = 1000;
 const MSR: u64 = 0x3A;
 
 /// The plugin's marker (bench/plugin): a window opens or closes here.
-macro_rules! marker {
+macro_rules! edge {
     ($number:literal) => {
         // SAFETY: a NOP.
         unsafe { core::arch::asm!(".byte 0x0F, 0x1F, 0x84, 0x00", concat!(".long ", $number)) }
     };
 }
+
+pub(super) use edge;
 
 /// CPUID of the guest's, told, and VMRUN; the same with clean bits; a port's and an MSR's; then
 /// first touches of pages, each with a fault that is told, and a call.
@@ -34,16 +36,16 @@ pub fn instructions(test: &str, _: &Boot) {
         guest.skip(2);
     };
     (0..100).for_each(|_| once(&mut guest));
-    marker!("0x45580001");
+    edge!("0x45580001");
     (0..MEASURED).for_each(|_| once(&mut guest));
-    marker!("0x45580002");
+    edge!("0x45580002");
     // As a hypervisor does that marks what it changed: nothing, here.
-    marker!("0x45580001");
+    edge!("0x45580001");
     (0..MEASURED).for_each(|_| {
         guest.block().put(block::CLEAN, u64::MAX);
         once(&mut guest);
     });
-    marker!("0x45580002");
+    edge!("0x45580002");
     check!(test, right == 2 * MEASURED + 100, "{right} exits for CPUID");
     let once = |guest: &mut Guest, at, code| {
         guest.block().put(block::RIP, at);
@@ -55,17 +57,17 @@ pub fn instructions(test: &str, _: &Boot) {
     let [(port, ioio), (msr, read)] =
         [(inside::writes_port(), exit::IOIO), (inside::reads_msr(), exit::MSR)];
     (0..100).for_each(|_| once(&mut guest, port, ioio));
-    marker!("0x45580001");
+    edge!("0x45580001");
     (0..MEASURED).for_each(|_| once(&mut guest, port, ioio));
-    marker!("0x45580002");
+    edge!("0x45580002");
     (0..100).for_each(|_| once(&mut guest, msr, read));
-    marker!("0x45580001");
+    edge!("0x45580001");
     (0..MEASURED).for_each(|_| once(&mut guest, msr, read));
-    marker!("0x45580002");
+    edge!("0x45580002");
 
     let mut guest = paging::guest();
     let mut came = 0;
-    marker!("0x45580001");
+    edge!("0x45580001");
     for page in 0..PAGES {
         guest.restart(inside::touches());
         guest.registers.rsi = paging::AREA + (page << 12);
@@ -74,7 +76,7 @@ pub fn instructions(test: &str, _: &Boot) {
         guest.enter_open();
         came += u64::from(guest.code() == exit::VMMCALL);
     }
-    marker!("0x45580002");
+    edge!("0x45580002");
     block::let_in();
     check!(test, came == PAGES, "{came} of {PAGES} pages came");
     end();

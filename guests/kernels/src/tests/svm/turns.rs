@@ -16,12 +16,12 @@ use ledger::Reason;
 const PAGES: core::ops::Range<u64> = 30..38;
 const ROUNDS: u64 = 5;
 /// TLB_CONTROL.
-const NOTHING: u64 = 0;
+pub(super) const NOTHING: u64 = 0;
 const EVERYTHING: u64 = 1;
 const ITS_OWN: u64 = 3;
 
 /// Runs by the first tables, or the second ones.
-fn by(guest: &Guest, second: bool, flush: u64) {
+pub(super) fn by(guest: &Guest, second: bool, flush: u64) {
     let (root, space) = if second { (&OTHER_ROOT, 2) } else { (&ROOT, 1) };
     guest.block().put(block::NESTED_CR3, root.address());
     guest.block().put(block::ASID, space | flush << 32);

@@ -6,6 +6,7 @@
 use super::Nesting;
 use super::inner_apic::beside;
 use super::memory::{InPage, Words, composed};
+use super::switches::{self, Switch};
 use crate::cpu::svm::SvmCpu;
 use decode::{Mode, Registers as _};
 use delivery::Event;
@@ -66,17 +67,21 @@ impl Nesting {
             Some(cr3) if v01.efer & EFER_LMA == 0 => return Err(Illegal::NestedCr3(cr3)),
             Some(cr3) => {
                 let root = match self.shadow.again(cr3, entry.space) {
-                    Some(root) => root,
-                    None => self.tables(v01, memory, cr3, entry.space)?,
+                    Some(root) if !Switch::Again.is_off() => root,
+                    _ => self.tables(v01, memory, cr3, entry.space)?,
                 };
                 if let Some((of, address)) = self.missed.take()
                     && of == cr3
+                    && !Switch::PutIn.is_off()
                 {
                     self.put_in(v01, memory, of, address);
                 }
                 root
             }
         };
+        if Switch::Used.is_off() {
+            self.use_all();
+        }
         if !self.used.is_empty() {
             self.merge_maps(v01, memory);
         }
@@ -97,6 +102,9 @@ impl Nesting {
         cr3: u64,
         space: u32,
     ) -> Result<u64, Illegal> {
+        if Switch::Trees.is_off() {
+            self.shadow.clear(&mut self.frames);
+        }
         if !self.shadow.is_right(cr3, space) {
             self.look_over(memory, (cr3, space), self.rules(v01));
         }
@@ -172,6 +180,7 @@ impl SvmCpu {
                 Attempt::Done(&CLGI)
             }
             exit::INVLPGA => {
+                switches::choose(self.vcpu.gpr(0), self.vcpu.gpr(1));
                 // Address space 0 is its own; whichever it is, more is dropped than was asked for.
                 self.vcpu.flush();
                 if let Some(nesting) = self.nesting.as_deref_mut() {
@@ -211,7 +220,8 @@ impl SvmCpu {
     fn attempt_run(&mut self, memory: &dyn GuestPages) -> Attempt {
         let gpa = self.block_address();
         // A guest's memory stays where it is.
-        let known = self.nesting.as_deref().map(|n| n.known).filter(|known| known.0 == gpa);
+        let known = self.nesting.as_deref().map(|n| n.known);
+        let known = known.filter(|known| known.0 == gpa && !Switch::Remember.is_off());
         match known.map(|(_, page)| page).or_else(|| page_at(memory, gpa)) {
             Some(page) => self.run(memory, gpa, page),
             None => self.refuse(GENERAL_PROTECTION, Some(0)),

@@ -8,7 +8,7 @@
 use super::Nesting;
 use super::memory::{InPage, Words};
 use nested::tables::L1Memory as _;
-use nested::{Block as _, Used};
+use nested::{Block as _, Used, UsedMaps};
 use svm::Vmcb;
 use svm::maps::msr_bit;
 use svm::vmcb::exit;
@@ -43,6 +43,14 @@ impl Nesting {
         let opens = ports.all(|port| self.open_to_l1.add(&mut self.used.ports, port));
         self.merge_maps(v01, memory);
         opens
+    }
+
+    /// As if L2 used all that is open to L1.
+    #[cold]
+    pub(super) fn use_all(&mut self) {
+        let msrs = self.open.get(self.made_of).map(|(_, open)| open.all());
+        let (ports, msrs) = (self.open_to_l1.all(), msrs.unwrap_or_default());
+        self.used = UsedMaps { ports, msrs };
     }
 
     /// L2's maps: of L1's that are in force, and of those in its memory.

@@ -3,6 +3,7 @@
 //! Guarantees: each access is of one aligned word or one byte inside a page that is the guest's
 //! memory, volatile or atomic, for L1's other CPUs may write it at any moment.
 
+use super::switches::Switch;
 use crate::memory;
 use alloc::vec::Vec;
 use core::cell::Cell;
@@ -105,7 +106,7 @@ impl LastPage {
     #[inline(always)]
     fn find(&self, memory: &dyn GuestPages, gpa: u64) -> Option<u64> {
         let (last, page) = self.0.get();
-        if last == gpa & !LAST {
+        if last == gpa & !LAST && !Switch::Remember.is_off() {
             return Some(page | gpa & LAST);
         }
         self.look(memory, gpa)

@@ -21,6 +21,7 @@
 //! | `maps` | the permission maps by which L2 runs |
 //! | `memory` | L1's memory, the frames of the composed tables |
 //! | `serving` | what L2 does as L1's own |
+//! | `switches` | what makes all this cheap, switched off to be measured |
 //! | `taking` | interrupts that L2 takes itself |
 
 mod apic;
@@ -32,6 +33,7 @@ mod leaving;
 mod maps;
 mod memory;
 mod serving;
+mod switches;
 mod taking;
 
 pub use memory::post as post_to_inner;
