@@ -67,15 +67,20 @@ pub fn of(budgets: &[Budget], edges: &[Edge]) -> Result<Vec<String>, String> {
         }
         // Each costs the same to an instruction, or there is a difference.
         let each = (host + times / 2) / times;
-        match (than, all.last()) {
-            (Than::NotMoreThanBefore, Some(before)) if each > *before => {
-                dear.push(format!("{line}; no more than {before} wanted, as without"));
+        match than {
+            Than::Any => {}
+            Than::NotMoreThanBefore => {
+                let before = all.last().copied().unwrap_or(u64::MAX);
+                if each > before {
+                    dear.push(format!("{line}; no more than {before} wanted, as without"));
+                }
             }
-            (Than::Above(other), _) => match all.get(*other) {
-                Some(with) if each > with + NOISE => {}
-                with => dear.push(format!("{line}; more than {with:?} wanted, as it is with it")),
-            },
-            _ => {}
+            Than::Above(other) => {
+                let with = all.get(*other).copied().unwrap_or(u64::MAX);
+                if each <= with.saturating_add(NOISE) {
+                    dear.push(format!("{line}; more than the {with} with it wanted"));
+                }
+            }
         }
         all.push(each);
         lines.push(line);
