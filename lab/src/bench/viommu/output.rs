@@ -188,12 +188,14 @@ fn paper(measured: &[(Workload, Vec<Cell>)]) -> Table {
 }
 
 fn plot(measured: &[(Workload, Vec<Cell>)]) -> Plot {
-    let places = measured.first().into_iter().flat_map(|(_, cells)| cells.iter().enumerate());
-    let series = places.filter(|(_, c)| c.place.strategy != Strategy::None).map(|(n, c)| Bars {
+    // One load may have columns that another hasn't.
+    let most = measured.iter().max_by_key(|(_, cells)| cells.len());
+    let places = most.into_iter().flat_map(|(_, cells)| cells);
+    let series = places.filter(|c| c.place.strategy != Strategy::None).map(|c| Bars {
         name: c.place.label(),
         values: measured
             .iter()
-            .map(|(_, cells)| cells.get(n).and_then(|c| against(cells, c)))
+            .map(|(_, cells)| against(cells, find(cells, c.place.server, c.place.strategy)?))
             .collect(),
     });
     Plot {

@@ -164,6 +164,11 @@ impl Place {
         }
     }
 
+    /// Whether the kernel maps by the machine's IOMMU.
+    pub fn has_machines(self) -> bool {
+        self.server == Server::Machine && self.strategy != Strategy::None
+    }
+
     /// Whether it is one of a VM with an IOMMU of its own.
     pub fn has_own(self) -> bool {
         self.server != Server::Machine && self.strategy != Strategy::None
