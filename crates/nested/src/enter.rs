@@ -235,10 +235,11 @@ impl Nest {
     }
 
     fn keep_offer(&mut self, v02: &Vmcb, v01: &mut Vmcb) {
+        let masks = self.control.masks_interrupts();
         let own = &mut self.control.int_ctl;
         let taken = |own: u64, changed: u64| own & !changed | v02.int_ctl & changed;
         let flag = self.control.flag & int_ctl::V_GIF;
-        if *own & int_ctl::V_INTR_MASKING != 0 {
+        if masks {
             *own = taken(*own, flag | int_ctl::V_IRQ | int_ctl::V_TPR);
             return;
         }

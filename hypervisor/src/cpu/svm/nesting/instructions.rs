@@ -26,12 +26,12 @@ pub(super) const CR8: u16 = 1 << 8;
 const EFER_LMA: u64 = 1 << 10;
 const EFER_NXE: u64 = 1 << 11;
 
-static VMRUN: [u8; 3] = [0x0F, 0x01, 0xD8];
-static VMLOAD: [u8; 3] = [0x0F, 0x01, 0xDA];
-static VMSAVE: [u8; 3] = [0x0F, 0x01, 0xDB];
-static STGI: [u8; 3] = [0x0F, 0x01, 0xDC];
-static CLGI: [u8; 3] = [0x0F, 0x01, 0xDD];
-static INVLPGA: [u8; 3] = [0x0F, 0x01, 0xDF];
+const VMRUN: [u8; 3] = [0x0F, 0x01, 0xD8];
+const VMLOAD: [u8; 3] = [0x0F, 0x01, 0xDA];
+const VMSAVE: [u8; 3] = [0x0F, 0x01, 0xDB];
+const STGI: [u8; 3] = [0x0F, 0x01, 0xDC];
+const CLGI: [u8; 3] = [0x0F, 0x01, 0xDD];
+const INVLPGA: [u8; 3] = [0x0F, 0x01, 0xDF];
 
 /// The machine's address of a page of L1's memory, if this is the address of one.
 fn page_at(memory: &dyn GuestPages, gpa: u64) -> Option<u64> {

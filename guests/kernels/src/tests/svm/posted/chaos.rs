@@ -273,7 +273,7 @@ pub fn chaos(test: &str, boot: &Boot) {
     let [invalid, ticks, calls, others] = came();
     println!("  {invalid} refused, {ticks} ticks, {calls} calls, {others} others");
     let all = invalid + ticks + calls + others;
-    check!(test, ticks > 0, "{all} times VMRUN came back");
+    println!("  {all} times VMRUN came back");
     check!(test, often(), "its guest came back in each way");
     restored(test, &mut pair);
     pair.end(test);
