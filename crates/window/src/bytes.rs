@@ -9,15 +9,39 @@ use core::sync::atomic::{AtomicU8, Ordering};
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const STRING: usize = 128;
 
-/// Copies `len` bytes in ascending order.
+/// Copies `len` bytes of a window in ascending order.
 ///
 /// # Safety
 ///
-/// The bytes at `from` must be readable, those at `to` writable. Each is shared memory of a window,
-/// or private: then nobody writes it meanwhile, and of those at `to` there is no reference but the
-/// caller's, given up for the call.
+/// The bytes at `from` must be memory of a window, those at `to` writable: memory of a window, or
+/// private, and then there is no reference to them but the caller's, given up for the call.
 #[inline]
-pub(crate) unsafe fn copy(mut from: *const u8, mut to: *mut u8, len: usize) {
+pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: as the caller says. Whoever may write a window may make an atomic of its bytes.
+    unsafe {
+        each(from, to, len, |from| AtomicU8::from_ptr(from.cast_mut()).load(Ordering::Relaxed));
+    }
+}
+
+/// Stores these bytes in ascending order. They may lie in memory that can't be written, of which no
+/// atomic may be made.
+///
+/// # Safety
+///
+/// As many bytes at `to` must be memory of a window.
+#[inline]
+pub(crate) unsafe fn store(from: &[u8], to: *mut u8) {
+    // SAFETY: nobody writes the bytes of a slice; those at `to` are as the caller says.
+    unsafe { each(from.as_ptr(), to, from.len(), |from| from.read()) }
+}
+
+/// Copies `len` bytes; `load` loads one, where they aren't moved by assembly.
+///
+/// # Safety
+///
+/// `load` may be called for each of the bytes at `from`; those at `to` are as for [`copy`].
+#[inline]
+unsafe fn each(mut from: *const u8, mut to: *mut u8, len: usize, load: impl Fn(*const u8) -> u8) {
     let mut left = len;
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
@@ -92,10 +116,8 @@ pub(crate) unsafe fn copy(mut from: *const u8, mut to: *mut u8, len: usize) {
     }
     while left > 0 {
         // SAFETY: there is one byte more, which the caller vouches for. A byte is always aligned.
-        // It is only loaded from `from`, which may lie in memory that can't be written.
         unsafe {
-            let byte = AtomicU8::from_ptr(from.cast_mut()).load(Ordering::Relaxed);
-            AtomicU8::from_ptr(to).store(byte, Ordering::Relaxed);
+            AtomicU8::from_ptr(to).store(load(from), Ordering::Relaxed);
             (from, to) = (from.add(1), to.add(1));
         }
         left -= 1;

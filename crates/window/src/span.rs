@@ -340,9 +340,9 @@ impl Span {
     #[inline]
     pub(crate) fn store_bytes(&self, from: &[u8]) {
         debug_assert!(from.len() as u64 <= self.len);
-        let len = from.len().min(self.len as usize);
-        // SAFETY: both have that many bytes. `copy` only loads from `from`.
-        unsafe { bytes::copy(from.as_ptr(), self.as_ptr(), len) }
+        let from = &from[..from.len().min(self.len as usize)];
+        // SAFETY: the span has that many bytes.
+        unsafe { bytes::store(from, self.as_ptr()) }
     }
 
     /// The place of a whole and aligned word.
