@@ -41,6 +41,9 @@ const LAST: &str = "64 of 64 pages came";
 const BARE: &str = " iommu=pt no_timer_check";
 /// Memory of KVM's host: the guest's, QEMU and its RAM disk.
 const HOST_MEMORY: u64 = 1280 << 20;
+/// The same where its guest is KVM's host once more.
+const TWICE_THE_HOST: u64 = 2 << 30;
+const SECTOR: u64 = 512;
 
 /// Makes what these runs need and isn't there yet.
 pub fn prepare(cx: &Context, below: &[Below]) -> Result<()> {
@@ -69,7 +72,10 @@ pub fn boot(cx: &Context, below: Below) -> Result<Plugin> {
             _image = Some(kept);
             machine
         }
-        Below::Kvm => kvm(cx, &kernel)?,
+        Below::Kvm => {
+            let words = format!("exitless.kernel={TEST}");
+            debian(cx, &words, HOST_MEMORY, Some(kernel.clone()))
+        }
     };
     let console = run(cx, &mut machine, below, &counts)?;
     if console.contains(FAILED) || !console.contains(LAST) {
@@ -78,22 +84,27 @@ pub fn boot(cx: &Context, below: Below) -> Result<Plugin> {
     emulated::counted(&counts)
 }
 
-/// Debian with KVM in a VM of Exitless, or on the bare machine: a guest of a few instructions exits
-/// so often for each reason. Gives what was counted, and what its console said.
+/// Debian with KVM in a VM of Exitless, in one of the same Debian with KVM, or on the bare machine:
+/// a guest of a few instructions exits so often for each reason. Gives what was counted, and what
+/// its console said.
 pub fn kvm_as_hypervisor(cx: &Context, below: Below, times: u64) -> Result<(Plugin, String)> {
     let scratch = tempfile::tempdir().context("no directory for temporary files")?;
     let counts = scratch.path().join("counts");
-    let mut vm = inner_linux::vm(cx);
-    vm.cmdline += &format!(" exitless.exits={times}");
     let mut _image = None;
-    let mut machine = if below == Below::Exitless {
-        let (machine, kept) = emulated::hosted(cx, Plan::new(vec![vm]), Vec::new())?;
-        _image = Some(kept);
-        machine
-    } else {
-        let initrd = vm.initrd.as_deref().map(Path::new);
-        let cmdline = format!("{}{BARE}", vm.cmdline);
-        Machine::bare(Path::new(&vm.kernel), initrd, &cmdline, HOST_MEMORY, Vec::new())
+    let mut machine = match below {
+        Below::Nothing => debian(cx, &format!("exitless.exits={times}"), HOST_MEMORY, None),
+        Below::Exitless => {
+            let mut vm = inner_linux::vm(cx);
+            vm.cmdline += &format!(" exitless.exits={times}");
+            let (machine, kept) = emulated::hosted(cx, Plan::new(vec![vm]), Vec::new())?;
+            _image = Some(kept);
+            machine
+        }
+        Below::Kvm => {
+            let disk = scratch.path().join("disk");
+            on_disk(&made(cx, "initrd.img"), &disk)?;
+            debian(cx, &format!("exitless.again={times}"), TWICE_THE_HOST, Some(disk))
+        }
     };
     let console = run(cx, &mut machine, below, &counts)?;
     Ok((emulated::counted(&counts)?, console))
@@ -139,10 +150,28 @@ fn vm(kernel: &Path) -> Vm<String> {
     }
 }
 
-/// Debian with KVM on the bare machine, and the kernel on its disk, for the QEMU in it.
-fn kvm(cx: &Context, kernel: &Path) -> Result<Machine> {
-    let of = |file: &str| -> PathBuf { cx.root.join("build/guest-nested").join(file) };
-    let cmdline = format!("{LINUX} loglevel=4 exitless.kernel={TEST}{BARE}");
-    let disks = vec![Disk::File(kernel.to_owned())];
-    Ok(Machine::bare(&of("vmlinuz"), Some(&of("initrd.img")), &cmdline, HOST_MEMORY, disks))
+/// Debian with KVM on the bare machine, and a file as its disk.
+fn debian(cx: &Context, words: &str, memory: u64, disk: Option<PathBuf>) -> Machine {
+    let (kernel, initrd) = (made(cx, "vmlinuz"), made(cx, "initrd.img"));
+    let cmdline = format!("{LINUX} loglevel=4 {words}{BARE}");
+    Machine::bare(
+        &kernel,
+        Some(&initrd),
+        &cmdline,
+        memory,
+        disk.map(Disk::File).into_iter().collect(),
+    )
+}
+
+/// What [`prepare`] has made.
+fn made(cx: &Context, file: &str) -> PathBuf {
+    cx.root.join("build/guest-nested").join(file)
+}
+
+/// A copy that a disk can be: of whole sectors.
+fn on_disk(file: &Path, disk: &Path) -> Result<()> {
+    let bytes =
+        fs::copy(file, disk).with_context(|| format!("{} can't be copied", file.display()))?;
+    fs::File::options().write(true).open(disk)?.set_len(bytes.next_multiple_of(SECTOR))?;
+    Ok(())
 }

@@ -26,7 +26,7 @@ use serde::Serialize;
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     /// KVM, too: below the same small kernel, as a column beside ours; and Debian's kernel with KVM
-    /// as L1, on the bare machine and in Exitless
+    /// as L1, on the bare machine, in Exitless and in the same KVM
     #[arg(long, value_enum)]
     peer: Option<Peer>,
     #[command(flatten)]
@@ -63,17 +63,17 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
     }
     boot::prepare(cx, &below)?;
     let mut columns = Vec::new();
-    for below in below {
+    for &below in &below {
         let step = Step::begin(format!("below the small kernel: {}", below.label()));
         let measured = boot::boot(cx, below).and_then(|counted| Column::of(below, &counted));
         step.end(if measured.is_ok() { "counted" } else { "failed" });
         columns.push(measured?);
     }
     let mut above = Vec::new();
-    let kvm = args.peer.map_or([].as_slice(), |Peer::Kvm| &[Below::Nothing, Below::Exitless]);
-    for below in kvm {
+    let above_these = if args.peer == Some(Peer::Kvm) { below.as_slice() } else { &[] };
+    for &below in above_these {
         let step = Step::begin(format!("below KVM and its guest: {}", below.label()));
-        let measured = kvm_exits::measure(cx, *below);
+        let measured = kvm_exits::measure(cx, below);
         step.end(if measured.is_ok() { "counted" } else { "failed" });
         above.push(measured?);
     }
