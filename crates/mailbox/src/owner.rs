@@ -26,6 +26,11 @@ pub trait Owner {
     /// [`request::NMI`]: an NMI becomes pending. One that is pending already takes it along, as in
     /// a processor.
     fn nmi(&mut self);
+    /// INIT has come. True: it is held back, and the vCPU looks again by [`Mailbox::again`] once it
+    /// isn't any more.
+    fn holds_init(&mut self) -> bool {
+        false
+    }
     /// Does its VM end? Stored by whoever ends it before the vCPU is told.
     fn vm_ends(&self) -> bool;
     /// Takes the core from the guest.
@@ -159,7 +164,7 @@ impl Mailbox {
 
     /// INIT and start-up. False: the VM ended while this vCPU waited.
     fn start_up(&self, vcpu: &mut impl Owner) -> bool {
-        if !self.change(|s| (s, s.init_pending())) {
+        if !self.change(|s| (s, s.init_pending())) || vcpu.holds_init() {
             return true;
         }
         // Before others see that it waits: the guest may have sent itself what wakes a core, and
@@ -173,6 +178,11 @@ impl Mailbox {
             }
             _ => self.wait(vcpu),
         }
+    }
+
+    /// The vCPU, out of its guest: an INIT that it held back is looked at before the next entry.
+    pub fn again(&self) {
+        self.store(request::STARTUP);
     }
 
     /// Sleeps until a start-up comes. False: the VM ended instead.

@@ -32,6 +32,7 @@ impl Kick for Core {
 struct Vcpu<'a> {
     did: Vec<String>,
     ends: bool,
+    holds: bool,
     /// What comes in its sleep.
     dreams: Vec<Box<dyn Fn() + 'a>>,
 }
@@ -69,6 +70,11 @@ impl Owner for Vcpu<'_> {
 
     fn nmi(&mut self) {
         self.note("nmi");
+    }
+
+    fn holds_init(&mut self) -> bool {
+        self.note("init");
+        self.holds
     }
 
     fn vm_ends(&self) -> bool {
@@ -140,7 +146,7 @@ fn an_init_and_a_start_up_begin_anew() {
     assert_eq!((core.kicks.take(), core.wakes.take()), (vec![true], 0));
     mailbox.post(&core, 0x41);
     assert_ne!(mailbox.attend(&mut vcpu), Attended::Ends);
-    assert_eq!(vcpu.did(), "quiet forget start 7 0x41");
+    assert_eq!(vcpu.did(), "init quiet forget start 7 0x41");
     mailbox.signal(&core, |s| s.init());
     vcpu.dreams = vec![
         // Not every wake-up is a start-up.
@@ -149,10 +155,37 @@ fn an_init_and_a_start_up_begin_anew() {
         Box::new(|| mailbox.signal(&core, |s| s.start_up(8))),
     ];
     assert_ne!(mailbox.attend(&mut vcpu), Attended::Ends);
-    assert_eq!(vcpu.did(), "quiet forget quiet sleep sleep sleep start 8");
+    assert_eq!(vcpu.did(), "init quiet forget quiet sleep sleep sleep start 8");
     assert_eq!((core.wakes.take(), mailbox.running()), (1, true));
     assert_ne!(mailbox.attend(&mut vcpu), Attended::Ends);
     assert_eq!((vcpu.did().as_str(), mailbox.requests()), ("input", 0), "it waited for it");
+}
+
+/// One that is held back changes nothing, and is neither lost nor found by itself; what else is
+/// asked is done meanwhile. The end of the VM isn't held back.
+#[test]
+fn an_init_that_is_held_back_comes_when_it_is_looked_at_again() {
+    let (mailbox, core) = (Mailbox::new(true), Core::default());
+    let mut vcpu = Vcpu { holds: true, ..Default::default() };
+    mailbox.signal(&core, |s| s.init());
+    mailbox.signal(&core, |s| s.start_up(7));
+    mailbox.post(&core, 0x41);
+    assert_ne!(mailbox.attend(&mut vcpu), Attended::Ends);
+    assert_eq!((vcpu.did().as_str(), mailbox.requests()), ("init 0x41", 0));
+    mailbox.ask(&core, request::FLUSH);
+    assert_ne!(mailbox.attend(&mut vcpu), Attended::Ends);
+    assert_eq!(vcpu.did(), "flush");
+    vcpu.holds = false;
+    mailbox.again();
+    assert_ne!(mailbox.attend(&mut vcpu), Attended::Ends);
+    assert_eq!(vcpu.did(), "init quiet forget start 7");
+    mailbox.again();
+    assert_ne!(mailbox.attend(&mut vcpu), Attended::Ends);
+    assert_eq!(vcpu.did(), "", "there is none");
+    mailbox.signal(&core, |s| s.init());
+    (vcpu.holds, vcpu.ends) = (true, true);
+    assert_eq!(mailbox.attend(&mut vcpu), Attended::Ends);
+    assert_eq!(vcpu.did(), "");
 }
 
 /// What a vCPU is asked while it waits for its start-up: interrupts are gone with its local APIC,
@@ -203,7 +236,7 @@ fn the_end_of_the_vm_is_found_asleep_and_awake() {
     vcpu.ends = false;
     mailbox.signal(&core, |s| s.init());
     assert_eq!(mailbox.attend(&mut vcpu), Attended::Ends, "it ends in its sleep");
-    assert_eq!(vcpu.did(), "quiet forget quiet sleep prepare");
+    assert_eq!(vcpu.did(), "init quiet forget quiet sleep prepare");
     assert!(!mailbox.wait(&mut vcpu));
     assert_eq!(vcpu.did(), "quiet prepare");
 }

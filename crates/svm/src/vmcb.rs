@@ -233,6 +233,7 @@ pub mod exit {
     pub const EXCEPTION_LAST: u32 = 0x5F;
     pub const INTR: u32 = 0x60;
     pub const NMI: u32 = 0x61;
+    pub const INIT: u32 = 0x63;
     pub const CR0_SELECTIVE: u32 = 0x65;
     pub const IDTR_READ: u32 = 0x66;
     pub const IDTR_WRITE: u32 = 0x6A;
@@ -278,6 +279,7 @@ mod tests {
                 [
                     INTR,
                     NMI,
+                    INIT,
                     CR0_SELECTIVE,
                     SIDT,
                     LIDT,
@@ -314,7 +316,7 @@ mod tests {
         );
         assert_eq!(
             misc1.map(u32::trailing_zeros),
-            [0, 1, 5, 6, 10, 15, 18, 20, 22, 24, 26, 27, 28, 29, 30, 31]
+            [0, 1, 3, 5, 6, 10, 15, 18, 20, 22, 24, 26, 27, 28, 29, 30, 31]
         );
         assert_eq!(misc2.map(u32::trailing_zeros), [0, 1, 2, 3, 4, 5, 6, 9, 10, 12, 13, 14]);
         assert!(misc1.iter().chain(&misc2).all(|bit| bit.is_power_of_two()));
@@ -323,6 +325,7 @@ mod tests {
             [
                 e::INTR,
                 e::NMI,
+                e::INIT,
                 e::CR0_SELECTIVE,
                 e::IDTR_READ,
                 e::IDTR_WRITE,

@@ -266,6 +266,11 @@ pub trait VirtualCpu: decode::Registers + Sized {
     fn notify(&mut self, _notice: Notice) -> bool {
         false
     }
+    /// INIT has come for the guest. True: the guest holds it back, or is to be told first that its
+    /// inner guest is left for it; to be asked again before each entry.
+    fn holds_init(&mut self) -> bool {
+        false
+    }
     /// An instruction that isn't known accessed what isn't there. True: it may be one of the
     /// extension's that needs no exit, and exits for itself if it is executed again.
     fn exit_instead(&mut self) -> bool {

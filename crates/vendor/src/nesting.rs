@@ -73,4 +73,6 @@ pub enum Notice {
     Interrupt,
     /// An NMI does.
     Nmi,
+    /// INIT does.
+    Init,
 }

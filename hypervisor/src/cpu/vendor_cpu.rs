@@ -372,6 +372,8 @@ impl VirtualCpu for VendorCpu {
         #[inline]
         mut notify(notice: Notice) -> bool;
         #[inline]
+        mut holds_init() -> bool;
+        #[inline]
         mut exit_instead() -> bool;
         #[inline]
         ref runs_inner() -> bool;

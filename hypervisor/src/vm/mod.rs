@@ -40,7 +40,7 @@ use exits::code_pages::CodePages;
 use exits::msr_state::MsrState;
 use guest::Guest;
 use interrupts::injection::delivery_mode::DeliveryMode;
-use interrupts::ipi::remote::VcpuRemote;
+use interrupts::ipi::{remote::VcpuRemote, requests::Waits};
 use interrupts::shadow_idt::vcpu_shadow::Shadow;
 use interrupts::timer::guest_timer::GuestTimer;
 use ledger::Page;
@@ -102,8 +102,7 @@ pub struct Vcpu<C: VirtualCpu> {
 
     // Interrupts.
     mode: DeliveryMode,
-    /// An NMI was asked for, and waits until the guest can take one.
-    nmi_waits: bool,
+    waits: Waits,
     apic: LocalApic,
     shadow: Shadow,
     timer: GuestTimer,

@@ -12,6 +12,7 @@ mod emulated;
 mod gif;
 mod guarded;
 mod hostile;
+mod inits;
 mod inside;
 mod intercepts;
 mod interrupts;

@@ -254,11 +254,8 @@ impl VirtualCpu for SvmCpu {
     }
 
     fn nmi_possible(&mut self) -> bool {
-        // STGI exits, and it is asked again.
-        if self.vcpu.flag() == Some(false) {
-            self.end_kept_flag();
-        }
-        !self.nesting.as_deref().is_some_and(Nesting::holds) && self.vcpu.nmi_possible()
+        // With STGI it is asked again.
+        !self.flag_is_clear() && self.vcpu.nmi_possible()
     }
 
     fn injects(&self) -> bool {
@@ -440,6 +437,10 @@ impl VirtualCpu for SvmCpu {
 
     fn notify(&mut self, notice: Notice) -> bool {
         self.notify_inner(notice)
+    }
+
+    fn holds_init(&mut self) -> bool {
+        self.holds_back_init()
     }
 
     fn exit_instead(&mut self) -> bool {

@@ -327,7 +327,7 @@ impl Builder<'_> {
             serves: false,
             ledger,
             mode: DeliveryMode::new(),
-            nmi_waits: false,
+            waits: Default::default(),
             apic: LocalApic::new(id as u32),
             shadow: Shadow::default(),
             timer,

@@ -16,6 +16,7 @@ use crate::sched::host_core::Slot;
 use crate::vm::Vcpu;
 use crate::vm::exits::code_pages::Site;
 use crate::vm::interrupts::iommu_units::Units;
+use crate::vm::interrupts::ipi::requests::Waits;
 use core::sync::atomic::Ordering;
 use delivery::{FIRST_RESERVED, Mode, VectorSet, class};
 use ledger::Reason;
@@ -195,7 +196,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         }
         // Most often there is nothing before the core is left, and something after it.
         let asked = self.remote.mailbox.requests() != 0;
-        if !asked && !self.apic.is_pending_any() && !self.nmi_waits {
+        if !asked && !self.apic.is_pending_any() && !self.waits.any() {
             return self.cpu.injects();
         }
         self.has_wakeup_of_these()
@@ -209,7 +210,7 @@ impl<C: VirtualCpu> Vcpu<C> {
             mailbox.take_nmi(self);
         }
         let asked = mailbox.requests() & (request::STARTUP | request::CONSOLE) != 0
-            || self.nmi_waits && self.cpu.nmi_possible();
+            || self.waits.has(Waits::NMI) && self.cpu.nmi_possible();
         let class_of_guest = || class(self.cpu.task_priority());
         let interrupt = self.apic.deliverable().is_some_and(|v| class(v) > class_of_guest());
         asked || interrupt && self.cpu.interrupts_enabled() || self.cpu.injects()

@@ -8,6 +8,7 @@ use crate::cpu::vendor::{Attempt, Entry, GuestPages, Inner, Notice, VirtualCpu};
 use crate::cpu::{machine_check, rdtsc, x2apic};
 use crate::vm::Vcpu;
 use crate::vm::exits::code_pages::Site;
+use crate::vm::interrupts::ipi::requests::Waits;
 use crate::vm::memory::Memory;
 use crate::vm::stop::{Fault, Stop};
 use core::sync::atomic::AtomicU32;
@@ -150,7 +151,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     fn notify_inner(&mut self) -> bool {
         let interrupt =
             self.mode.current() != Mode::Passthrough && self.apic.deliverable().is_some();
-        (interrupt || self.nmi_waits) && self.notify_waiting(interrupt)
+        (interrupt || self.waits.any()) && self.notify_waiting(interrupt)
     }
 
     #[cold]
@@ -162,7 +163,8 @@ impl<C: VirtualCpu> Vcpu<C> {
             self.cpu.leave_at_once();
             return false;
         }
-        interrupt && self.cpu.notify(Notice::Interrupt)
-            || self.nmi_waits && self.cpu.notify(Notice::Nmi)
+        self.waits.has(Waits::INIT) && self.cpu.notify(Notice::Init)
+            || interrupt && self.cpu.notify(Notice::Interrupt)
+            || self.waits.has(Waits::NMI) && self.cpu.notify(Notice::Nmi)
     }
 }

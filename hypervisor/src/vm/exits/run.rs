@@ -58,8 +58,8 @@ impl<C: VirtualCpu> Entrant for Loop<'_, C> {
         if vcpu.mode.current() != Mode::Passthrough {
             vcpu.prepare_delivery();
         }
-        if vcpu.nmi_waits {
-            vcpu.inject_waiting_nmi();
+        if vcpu.waits.any() {
+            vcpu.take_waiting();
         }
         let ledger = &mut *vcpu.ledger;
         ledger.entries = ledger.entries.wrapping_add(1);

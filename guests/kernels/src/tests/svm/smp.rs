@@ -2,7 +2,7 @@
 //! and when the test is over.
 
 use super::block::{self, Guest, exit};
-use super::{SVME, ahead, inside, waiting};
+use super::{SVME, ahead, inits, inside, waiting};
 use crate::counters::{Policy, policy};
 use crate::tests::restart::{lives, reset};
 use crate::{boot::Boot, console::check, console::println, cpu, idt, smp, wait, x2apic};
@@ -42,8 +42,17 @@ fn spin(_: usize) {
     }
 }
 
-/// Interrupts end its guest, and it never takes them.
+/// Interrupts end its guest, and it never takes them. Its flag stays clear.
+fn hold_untaken(_: usize) {
+    untaken(|| ());
+}
+
+/// The same with the flag set, and IF clear.
 fn wait_untaken(_: usize) {
+    untaken(block::let_in);
+}
+
+fn untaken(then: fn()) {
     turn_on();
     cpu::disable_interrupts();
     let mut guest = Guest::new(inside::spins());
@@ -51,6 +60,7 @@ fn wait_untaken(_: usize) {
         x2apic::self_ipi(VECTOR);
         guest.enter_open();
     }
+    then();
     INSIDE.fetch_add(1, SeqCst);
     loop {
         cpu::pause();
@@ -144,6 +154,7 @@ pub fn events(test: &str, boot: &Boot) {
     check!(test, came && waited == ROUNDS, "{waited} NMIs waited for STGI");
 
     waiting::sent(test);
+    inits::sent(test);
     ahead::edited(test);
     let mut right = 0;
     for _ in 0..ROUNDS {
@@ -178,7 +189,7 @@ pub fn restart(test: &str, boot: &Boot) {
     let left = (x2apic::left_over_at_start(), smp::left_over(1));
     check!(test, left == (0, 0), "life {life}: nothing was left in the local APICs: {left:x?}");
     // Its guest runs, or was left for an interrupt that isn't taken.
-    let job = if life == 1 { wait_untaken } else { spin };
+    let job = if life == 1 { hold_untaken } else { spin };
     check!(test, inside(job), "life {life}: the second CPU has a guest of its own");
     let found = FOUND.load(SeqCst);
     check!(test, found == 0, "life {life}: nothing was left of SVM: {found:#x}");

@@ -61,6 +61,14 @@ impl SvmCpu {
         }
     }
 
+    /// Is it? Then STGI exits from here on.
+    pub(in crate::cpu::svm) fn flag_is_clear(&mut self) -> bool {
+        if self.vcpu.flag() == Some(false) {
+            self.end_kept_flag();
+        }
+        self.nesting.as_deref().is_some_and(Nesting::holds)
+    }
+
     pub(super) fn holds(&self) -> bool {
         self.nesting.as_deref().is_none_or(Nesting::holds)
     }

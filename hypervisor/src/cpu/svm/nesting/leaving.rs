@@ -292,6 +292,7 @@ impl SvmCpu {
             Notice::Interrupt if control.holds_interrupts(v01, nesting.inner) => return false,
             Notice::Interrupt => exit::INTR,
             Notice::Nmi => exit::NMI,
+            Notice::Init => exit::INIT,
         };
         if !control.has(code) {
             return false;
@@ -307,6 +308,17 @@ impl SvmCpu {
         (nesting.inner.exit_info1, nesting.inner.exit_info2) = (0, 0);
         self.tell_late(code, event);
         true
+    }
+
+    /// INIT has come: L1's flag is clear, or L1 is told first (APM vol. 2, 15.13.2 and 15.17).
+    #[cold]
+    #[inline(never)]
+    pub(in crate::cpu::svm) fn holds_back_init(&mut self) -> bool {
+        match self.nesting.as_deref() {
+            Some(nesting) if nesting.runs_inner() => nesting.nest.control().has(exit::INIT),
+            Some(_) => self.flag_is_clear(),
+            None => false,
+        }
     }
 
     /// L2 may have an exception next, which L1 is told if it intercepts it.

@@ -9,6 +9,30 @@ use crate::vm::interrupts::injection::delivery_mode::DeliveryMode;
 use delivery::Mode;
 use mailbox::Owner;
 
+/// What was asked for, and waits until the guest can take it. One byte: it is looked at before each
+/// entry.
+#[derive(Clone, Copy, Default)]
+pub(in crate::vm) struct Waits(u8);
+
+impl Waits {
+    pub const NMI: u8 = 1 << 0;
+    /// A guest that runs guests of its own holds it back.
+    pub const INIT: u8 = 1 << 1;
+
+    #[inline(always)]
+    pub fn any(self) -> bool {
+        self.0 != 0
+    }
+
+    pub fn has(self, what: u8) -> bool {
+        self.0 & what != 0
+    }
+
+    fn set(&mut self, what: u8, waits: bool) {
+        self.0 = if waits { self.0 | what } else { self.0 & !what };
+    }
+}
+
 impl<C: VirtualCpu> Owner for Vcpu<C> {
     fn flush_translations(&mut self) {
         self.cpu.flush_translations();
@@ -47,7 +71,13 @@ impl<C: VirtualCpu> Owner for Vcpu<C> {
     }
 
     fn nmi(&mut self) {
-        self.nmi_waits = true;
+        self.waits.set(Waits::NMI, true);
+    }
+
+    fn holds_init(&mut self) -> bool {
+        let holds = self.cpu.holds_init();
+        self.waits.set(Waits::INIT, holds);
+        holds
     }
 
     fn vm_ends(&self) -> bool {
@@ -82,17 +112,21 @@ impl<C: VirtualCpu> Vcpu<C> {
         self.remote.mailbox.answer(self);
     }
 
-    /// Right before an entry: injects the NMI that waits, if the guest can take it.
+    /// Right before an entry: what waits comes, if the guest can take it.
     #[cold]
-    pub(in crate::vm) fn inject_waiting_nmi(&mut self) {
-        if !self.cpu.nmi_possible() {
+    pub(in crate::vm) fn take_waiting(&mut self) {
+        if self.waits.has(Waits::INIT) && !self.holds_init() {
+            self.remote.mailbox.again();
+            return;
+        }
+        if !self.waits.has(Waits::NMI) || !self.cpu.nmi_possible() {
             return;
         }
         if self.cpu.injects() {
             // Another event goes first.
             self.cpu.leave_at_once();
         } else {
-            self.nmi_waits = false;
+            self.waits.set(Waits::NMI, false);
             self.cpu.inject_nmi();
         }
     }
@@ -106,7 +140,7 @@ impl<C: VirtualCpu> Vcpu<C> {
         self.forget_arrived();
         self.reset_apic(page.is_some());
         self.mode = DeliveryMode::new();
-        self.nmi_waits = false;
+        self.waits = Waits::default();
         self.timer.reset();
         self.remote.mailbox.forget_interrupts();
         self.remote.posting.and_then(Posting::take);

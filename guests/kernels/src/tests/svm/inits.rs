@@ -1,0 +1,96 @@
+//! INIT for a CPU that is told of it first, in its guest, or that holds it back by its global
+//! interrupt flag (APM vol. 2, 15.13.2 and 15.17). The emulated machine's own CPU does neither.
+
+use super::block::{self, Guest, exit};
+use super::{inside, smp as other};
+use crate::counters::{Policy, policy};
+use crate::{console::check, cpu, smp, wait, x2apic};
+use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+const INIT: u64 = 0x63;
+/// INIT, among the intercepts of word 3.
+const INIT_WANTED: u64 = 1 << 35;
+const ROUNDS: u64 = 10;
+const VECTOR: u8 = 0x52;
+
+/// What the other CPU has come to: in its guest or with its flag clear; told, and not reset;
+/// beyond STGI, where it must not come.
+static READY: AtomicU64 = AtomicU64::new(0);
+static HELD: AtomicU64 = AtomicU64::new(0);
+static BEYOND: AtomicU64 = AtomicU64::new(0);
+/// How often INIT was sent.
+static SENT: AtomicU64 = AtomicU64::new(0);
+
+/// With the flag clear nothing resets it.
+fn outlive() {
+    wait::patiently(|| SENT.load(SeqCst) >= READY.load(SeqCst));
+    wait::settle();
+    HELD.fetch_add(1, SeqCst);
+    block::let_in();
+    BEYOND.fetch_add(1, SeqCst);
+    loop {
+        cpu::pause();
+    }
+}
+
+/// Its guest is left for it.
+fn told(_: usize) {
+    other::turn_on();
+    let mut guest = Guest::new(inside::spins());
+    let block = guest.block();
+    block.put(block::EXCEPTIONS, block.get(block::EXCEPTIONS) | INIT_WANTED);
+    READY.fetch_add(1, SeqCst);
+    guest.enter_open();
+    while guest.code() == exit::INTR {
+        block::let_in();
+        cpu::enable_interrupts();
+        cpu::disable_interrupts();
+        guest.enter_open();
+    }
+    if guest.code() == INIT {
+        outlive();
+    }
+}
+
+/// It runs no guest. An interrupt of its own waits, too.
+fn held(_: usize) {
+    other::turn_on();
+    // As one that has run guests already.
+    (0..2).for_each(|_| {
+        block::let_in();
+        block::hold();
+    });
+    x2apic::self_ipi(VECTOR);
+    READY.fetch_add(1, SeqCst);
+    outlive();
+}
+
+/// Sends them.
+pub fn sent(test: &str) {
+    if policy() == Policy::Bare {
+        return;
+    }
+    for (job, what) in [(told as fn(usize), "ended a guest"), (held, "came")] {
+        [&READY, &HELD, &BEYOND, &SENT].map(|count| count.store(0, SeqCst));
+        let mut started = 0;
+        for round in 1..=ROUNDS {
+            smp::give(1, job);
+            let ready = wait::patiently(|| READY.load(SeqCst) == round);
+            wait::settle();
+            let starts = smp::starts(1);
+            smp::stop(1);
+            SENT.store(round, SeqCst);
+            let held = wait::patiently(|| HELD.load(SeqCst) == round);
+            // It is reset by now, or will be.
+            started += u64::from(ready && held && smp::start(1) && smp::starts(1) > starts);
+        }
+        let (held, beyond) = (HELD.load(SeqCst), BEYOND.load(SeqCst));
+        check!(
+            test,
+            (started, held, beyond) == (ROUNDS, ROUNDS, 0),
+            "{held} INITs that {what} waited for STGI, and {started} were followed by a start-up"
+        );
+    }
+    let clean = smp::left_over(1);
+    check!(test, clean == 0, "nothing is left in that CPU's local APIC: {clean}");
+}
