@@ -2,7 +2,7 @@
 //! sidecore that polls them and without, Debian's kernel, and an attacker beside a neighbour.
 
 use super::case::{Case, Expected, Guest, Special};
-use super::cases::{again, case, guest, heartbeat, nvme, second};
+use super::cases::{again, case, edu, guest, heartbeat, nvme, second};
 use super::cost::Budget;
 use super::kernel::Variant;
 use exitless::report::VmReport;
@@ -107,6 +107,18 @@ const KEEPING_AT: DeviceName =
 const REQUESTS: u64 = 2 * 2 * 2 * ((2 << 20) / 4096);
 /// Exits for the unit that it has at most, before it is polled.
 const SET_UP: u64 = 64;
+
+/// Tests of which a seed decides what they do to the guest's own IOMMU.
+pub const ATTACKERS: [(&str, GuestIommu); 3] = [
+    ("viommu-hostile", GuestIommu::Virtio),
+    (VT_D.tests.hostile, VT_D.iommu),
+    (AMD_VI.tests.hostile, AMD_VI.iommu),
+];
+
+/// One of [`ATTACKERS`], with this one of the machine's test devices behind its unit.
+pub fn attacker((test, iommu): (&'static str, GuestIommu), device: u8, policy: Policy) -> Guest {
+    Guest { iommu, devices: vec![edu(device)], counts: Vec::new(), ..guest(test, policy) }
+}
 
 /// All of them.
 pub fn all() -> Vec<Case> {

@@ -39,7 +39,8 @@ and compares, while its heartbeat comes a hundred times a second; an attacker th
 attacks (docs/security.md); and a guest that tries privileged operations at random. They have cores of
 their own under direct, share one under eli, have their own under eli, share one again, and so on. Under
 direct there is a fourth VM: a hypervisor that runs guests of its own by random control blocks, tables and code,
-or does anything to the interrupts that devices post to them.
+or does anything to the interrupts that devices post to them. Where they have cores of their own under eli
+it is a guest that attacks by an IOMMU of its own: virtio's, VT-d or AMD-Vi.
 
 Lost is what Linux noticed: an error of its I/O, a heartbeat that stood still, a complaint in its log; what
 the host warned of, or found wrong with the tables that confine the guests, which it looks over all the
@@ -147,10 +148,11 @@ fn again(seed: u64, number: u64) -> String {
 /// The line for a round.
 fn line(done: &Done) -> String {
     let Done { number, mixed, tally, seconds } = done;
-    let hypervisor = mixed.hypervisor.map_or(String::new(), |test| format!(" {test:17}"));
+    let fourth = mixed.hypervisor.or(mixed.unit);
+    let fourth = fourth.map_or(String::new(), |test| format!(" {test:17}"));
     let word = if tally.lost.is_empty() { "ok" } else { "LOST" };
     format!(
-        "{word:5} round {number:<3} {:18} {:24}{hypervisor} random {:#018x}: {} of {} attacks contained, {} operations, \
+        "{word:5} round {number:<3} {:18} {:24}{fourth} random {:#018x}: {} of {} attacks contained, {} operations, \
          {} rounds verified, gap {} ms of which the machine {} ms, {} audits, {seconds:.1} s\n",
         mixed.place.label(),
         mixed.subjects,
@@ -208,7 +210,7 @@ fn json(seed: u64, done: &[Done], sum: &Tally) -> Value {
     };
     let each = |d: &Done| {
         json!({ "round": d.number, "place": d.mixed.place.label(), "subjects": d.mixed.subjects, "hypervisor": d.mixed.hypervisor,
-                "stream": format!("{:#x}", d.mixed.stream), "seconds": d.seconds,
+                "iommu": d.mixed.unit, "stream": format!("{:#x}", d.mixed.stream), "seconds": d.seconds,
                 "again": again(seed, d.number), "counts": counts(&d.tally) })
     };
     json!({ "seed": format!("{seed:#x}"), "all": counts(sum),

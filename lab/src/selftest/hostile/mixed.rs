@@ -1,12 +1,13 @@
 //! A round of a soak: Linux at work, an attacker with a list of subjects, a random guest, and in
-//! some rounds a hypervisor that attacks by guests of its own.
+//! some rounds a hypervisor that attacks by guests of its own, or a guest that attacks by an IOMMU of
+//! its own.
 //!
 //! Everything about it follows from a seed and its number, so that one alone can be run again.
 
 use super::{RUNS, attacked, attacker_judge, complaints, disks, victim::Verified};
 use crate::selftest::case::{Case, Cores, Expected, Guest, Outcome};
 use crate::selftest::kernel::Variant;
-use crate::selftest::nesting;
+use crate::selftest::{nesting, units};
 use attacks::Ends;
 use plan::Policy;
 use proto::End;
@@ -44,7 +45,9 @@ pub struct Mixed {
     pub subjects: &'static str,
     /// The hypervisor's test, where there is one.
     pub hypervisor: Option<&'static str>,
-    /// The random guest's seed, and the hypervisor's.
+    /// The test of the guest with an IOMMU of its own, where there is one.
+    pub unit: Option<&'static str>,
+    /// The random guest's seed, and that of the other two.
     pub stream: u64,
 }
 
@@ -59,7 +62,9 @@ impl Mixed {
         let place = PLACES[turn as usize];
         let nesting = nesting::ATTACKERS[(turns % nesting::ATTACKERS.len() as u64) as usize];
         let hypervisor = (place == Place::Own(Policy::Direct)).then_some(nesting);
-        Mixed { place, subjects, hypervisor, stream: mix(seed, number) }
+        let (unit, _) = units::ATTACKERS[(turns % units::ATTACKERS.len() as u64) as usize];
+        let unit = (place == Place::Own(Policy::Eli)).then_some(unit);
+        Mixed { place, subjects, hypervisor, unit, stream: mix(seed, number) }
     }
 
     /// What is run and what must come of it.
@@ -74,10 +79,11 @@ impl Mixed {
             random.end = Expected::Anyhow;
         }
         // The others have the first test devices.
-        case.guests.extend(
-            self.hypervisor
-                .map(|test| Guest { stream: Some(self.stream), ..nesting::attacker(test, [2, 3]) }),
-        );
+        let hypervisor = self.hypervisor.map(|test| nesting::attacker(test, [2, 3]));
+        let unit = units::ATTACKERS.into_iter().find(|(test, _)| Some(*test) == self.unit);
+        let unit = unit.map(|unit| units::attacker(unit, 2, policy));
+        let others = hypervisor.into_iter().chain(unit);
+        case.guests.extend(others.map(|guest| Guest { stream: Some(self.stream), ..guest }));
         case
     }
 }
@@ -231,7 +237,10 @@ mod tests {
         for number in 1..=4 {
             let mixed = Mixed::new(1, number);
             let case = mixed.case();
-            assert_eq!(case.guests.len(), 3 + usize::from(mixed.hypervisor.is_some()));
+            let fourth = mixed.hypervisor.or(mixed.unit);
+            assert_eq!(case.guests.len(), 3 + usize::from(fourth.is_some()));
+            assert_eq!(fourth.is_some(), mixed.place != Place::One);
+            assert!(fourth.is_none_or(|test| case.guests[3].tests == test));
             assert!(case.guests[2..].iter().all(|g| g.stream == Some(mixed.stream)));
             let shared = mixed.place == Place::One;
             assert!(case.guests[1..].iter().all(|g| (g.cores == Cores::One) == shared));
@@ -240,7 +249,8 @@ mod tests {
 
     /// A round whose consoles say this, and whose attackers ended so.
     fn tally(subjects: &'static str, consoles: [&str; 3], ends: [Option<End>; 2]) -> Tally {
-        let case = Mixed { place: Place::One, subjects, hypervisor: None, stream: 9 }.case();
+        let case = Mixed { place: Place::One, subjects, hypervisor: None, unit: None, stream: 9 };
+        let case = case.case();
         let mut report = Report::new(["first", "second", "third"]);
         for (vm, end) in (1..).zip(ends) {
             end.into_iter().for_each(|end| report.see(&Record::Ended { vm, end }));
@@ -284,6 +294,8 @@ mod tests {
         assert_eq!(said.lines().filter_map(vmruns).sum::<u64>(), 6007);
         let all: HashSet<_> = (1..=8).filter_map(|n| Mixed::new(3, n).hypervisor).collect();
         assert_eq!(all, nesting::ATTACKERS.into());
+        let all: HashSet<_> = (1..=12).filter_map(|n| Mixed::new(3, n).unit).collect();
+        assert_eq!(all, units::ATTACKERS.map(|(test, _)| test).into());
     }
 
     #[test]
