@@ -163,6 +163,10 @@ impl<C: VirtualCpu> Vcpu<C> {
             self.cpu.leave_at_once();
             return false;
         }
+        // Held back so far, and VMRUN has set the flag: it is told, or comes.
+        if self.waits.has(Waits::INIT) && self.init_comes() {
+            return false;
+        }
         self.waits.has(Waits::INIT) && self.cpu.notify(Notice::Init)
             || interrupt && self.cpu.notify(Notice::Interrupt)
             || self.waits.has(Waits::NMI) && self.cpu.notify(Notice::Nmi)

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 const INIT: u64 = 0x63;
 /// INIT, among the intercepts of word 3.
 const INIT_WANTED: u64 = 1 << 35;
-const ROUNDS: u64 = 10;
+const ROUNDS: u64 = 5;
 const VECTOR: u8 = 0x52;
 
 /// What the other CPU has come to: in its guest or with its flag clear; told, and not reset;
@@ -18,15 +18,17 @@ const VECTOR: u8 = 0x52;
 static READY: AtomicU64 = AtomicU64::new(0);
 static HELD: AtomicU64 = AtomicU64::new(0);
 static BEYOND: AtomicU64 = AtomicU64::new(0);
+/// VMRUNs that came back for one.
+static TOLD: AtomicU64 = AtomicU64::new(0);
 /// How often INIT was sent.
 static SENT: AtomicU64 = AtomicU64::new(0);
 
-/// With the flag clear nothing resets it.
-fn outlive() {
+/// With the flag clear nothing resets it, until it does `then`.
+fn outlive(then: fn()) {
     wait::patiently(|| SENT.load(SeqCst) >= READY.load(SeqCst));
     wait::settle();
     HELD.fetch_add(1, SeqCst);
-    block::let_in();
+    then();
     BEYOND.fetch_add(1, SeqCst);
     loop {
         cpu::pause();
@@ -36,9 +38,7 @@ fn outlive() {
 /// Its guest is left for it.
 fn told(_: usize) {
     other::turn_on();
-    let mut guest = Guest::new(inside::spins());
-    let block = guest.block();
-    block.put(block::EXCEPTIONS, block.get(block::EXCEPTIONS) | INIT_WANTED);
+    let mut guest = wanting();
     READY.fetch_add(1, SeqCst);
     guest.enter_open();
     while guest.code() == exit::INTR {
@@ -48,12 +48,43 @@ fn told(_: usize) {
         guest.enter_open();
     }
     if guest.code() == INIT {
-        outlive();
+        outlive(block::let_in);
     }
 }
 
 /// It runs no guest. An interrupt of its own waits, too.
 fn held(_: usize) {
+    hold();
+    outlive(block::let_in);
+}
+
+/// VMRUN sets the flag, too; what it enters isn't left for it.
+fn entered(_: usize) {
+    hold();
+    outlive(|| Guest::new(inside::spins()).enter_open());
+}
+
+/// The same, and what it enters is left for it: that is told first, once.
+fn told_at_once(_: usize) {
+    hold();
+    outlive(|| {
+        let mut guest = wanting();
+        guest.enter_open();
+        TOLD.fetch_add(u64::from(guest.code() == INIT), SeqCst);
+        wait::settle();
+        block::let_in();
+    });
+}
+
+/// A guest that spins, and is left for INIT.
+fn wanting() -> Guest {
+    let mut guest = Guest::new(inside::spins());
+    let block = guest.block();
+    block.put(block::EXCEPTIONS, block.get(block::EXCEPTIONS) | INIT_WANTED);
+    guest
+}
+
+fn hold() {
     other::turn_on();
     // As one that has run guests already.
     (0..2).for_each(|_| {
@@ -62,7 +93,6 @@ fn held(_: usize) {
     });
     x2apic::self_ipi(VECTOR);
     READY.fetch_add(1, SeqCst);
-    outlive();
 }
 
 /// Sends them.
@@ -70,7 +100,13 @@ pub fn sent(test: &str) {
     if policy() == Policy::Bare {
         return;
     }
-    for (job, what) in [(told as fn(usize), "ended a guest"), (held, "came")] {
+    TOLD.store(0, SeqCst);
+    for (job, what) in [
+        (told as fn(usize), "ended a guest waited for STGI"),
+        (held, "came waited for STGI"),
+        (entered, "came waited for VMRUN"),
+        (told_at_once, "ended a guest at once waited for STGI"),
+    ] {
         [&READY, &HELD, &BEYOND, &SENT].map(|count| count.store(0, SeqCst));
         let mut started = 0;
         for round in 1..=ROUNDS {
@@ -88,9 +124,11 @@ pub fn sent(test: &str) {
         check!(
             test,
             (started, held, beyond) == (ROUNDS, ROUNDS, 0),
-            "{held} INITs that {what} waited for STGI, and {started} were followed by a start-up"
+            "{held} INITs that {what}, and {started} were followed by a start-up"
         );
     }
+    let told = TOLD.load(SeqCst);
+    check!(test, told == ROUNDS, "{told} were told as soon as a guest was entered");
     let clean = smp::left_over(1);
     check!(test, clean == 0, "nothing is left in that CPU's local APIC: {clean}");
 }

@@ -115,8 +115,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// Right before an entry: what waits comes, if the guest can take it.
     #[cold]
     pub(in crate::vm) fn take_waiting(&mut self) {
-        if self.waits.has(Waits::INIT) && !self.holds_init() {
-            self.remote.mailbox.again();
+        if self.waits.has(Waits::INIT) && self.init_comes() {
             return;
         }
         if !self.waits.has(Waits::NMI) || !self.cpu.nmi_possible() {
@@ -129,6 +128,15 @@ impl<C: VirtualCpu> Vcpu<C> {
             self.waits.set(Waits::NMI, false);
             self.cpu.inject_nmi();
         }
+    }
+
+    /// Is an INIT that waits held back no more? Then it comes instead of the next entry.
+    pub(in crate::vm) fn init_comes(&mut self) -> bool {
+        let comes = !self.holds_init();
+        if comes {
+            self.remote.mailbox.again();
+        }
+        comes
     }
 
     /// As after INIT and a start-up at `page`, or as the plan has it start.
