@@ -34,7 +34,7 @@ const LOW_MEMORY: u64 = 2 << 30;
 const MIB: u64 = 1 << 20;
 /// The CPU of a machine whose guests run guests of their own: with VMLOAD and VMSAVE by the guest,
 /// which QEMU emulates and counts to no model.
-const NESTING_CPU: &str = "max,x-force-features=on,+v-vmsave-vmload";
+pub const NESTING_CPU: &str = "max,x-force-features=on,+v-vmsave-vmload";
 /// A disk that takes no time, for what measures the way to it, and forgets what is written.
 pub const NULL_DISK: Disk = Disk::Null { bytes: 1 << 30 };
 

@@ -342,7 +342,7 @@ fn notes(named: usize, scratch: usize, guests: u64) -> Vec<String> {
     let mut notes = Vec::new();
     for disk in named..named + scratch {
         notes.push(format!(
-            "exitless: nvme{disk} is an empty disk of {}, which goes when the run ends; --disk FILE keeps one",
+            "exitless: nvme{disk} is an empty disk of {}, which goes when the run ends; `run --disk FILE` keeps one",
             Size(disk::SCRATCH)
         ));
     }

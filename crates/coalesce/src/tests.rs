@@ -171,6 +171,7 @@ fn the_papers_table_of_ratios() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn sixty_four_in_flight_take_an_eighth_of_the_interrupts() {
     let mut guest = Guest::new(PAPER);
     guest.settle(20_000, 64);
@@ -185,6 +186,7 @@ fn sixty_four_in_flight_take_an_eighth_of_the_interrupts() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn one_command_at_a_time_is_never_withheld() {
     let mut guest = Guest::new(PAPER);
     guest.settle(10_000, 64);
@@ -212,6 +214,7 @@ fn few_completions_a_second_are_never_withheld() {
 /// (1/R - 1)/IOPS at worst, and half of that on average. The paper's 200 us at R = 1/3 and 10,000
 /// I/Os a second, which it calls the mean, are the worst.
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn the_delay_is_what_the_formula_says() {
     for (in_flight, skip_up, distance) in [(24, 3, 100_000), (64, 8, 20_000), (128, 16, 5_000)] {
         let mut guest = Guest::new(PAPER);
@@ -237,6 +240,7 @@ fn the_bound_holds_where_the_ratio_alone_would_break_it() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn io_that_stops_within_an_epoch_is_told_by_the_deadline() {
     let mut guest = Guest::new(PAPER);
     guest.settle(10_000, 64);

@@ -95,6 +95,7 @@ mod tests {
         /// Senders count and then send; the CPU keeps one NMI pending. The platform is named as
         /// often as it sent one at the most, and an NMI behind a new kick is always a kick.
         #[test]
+        #[cfg_attr(miri, ignore = "takes minutes")]
         fn the_platform_isnt_blamed(steps in proptest::collection::vec(
             prop_oneof![Just(Step::Count), Just(Step::Send), Just(Step::Platform), Just(Step::Take)],
             0..200,

@@ -114,6 +114,7 @@ mod tests {
 
     proptest! {
         #[test]
+        #[cfg_attr(miri, ignore = "takes minutes")]
         fn hidden_gates_fault_as_not_present_and_all_else_is_the_guests(
             bytes in proptest::collection::vec(any::<u8>(), PAGE_BYTES),
             vs in proptest::collection::vec(32u8..=255, 0..8),

@@ -33,6 +33,7 @@ mod tests {
     proptest! {
         /// What is saved is what is loaded, and nothing else is touched.
         #[test]
+        #[cfg_attr(miri, ignore = "takes minutes")]
         fn what_is_saved_is_what_is_loaded(from in any_block(), before in any_block()) {
             let (mut direct, mut loaded) = (zeroed(), zeroed());
             load(&mut direct, &InMemory::of(&from.0));

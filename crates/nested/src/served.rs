@@ -68,6 +68,7 @@ mod tests {
 
     proptest! {
         #[test]
+        #[cfg_attr(miri, ignore = "takes minutes")]
         fn state_changes_places_and_what_bounds_it_stays(a in any_block(), b in any_block()) {
             let copy = |of: &Vmcb| kept(of, of);
             let (mut one, mut other) = (copy(&a), copy(&b));

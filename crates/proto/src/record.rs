@@ -274,6 +274,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
     fn a_frame_may_be_as_long_as_the_longest_and_no_longer() {
         // Each COBS block of 254 bytes has one more before it.
         let text = |length: usize| Record::Ended { vm: 1, end: End::Fault("x".repeat(length)) };

@@ -325,6 +325,7 @@ proptest! {
     /// All always runnable: their times divided by their weights stay together, and nobody waits
     /// for longer than is promised.
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
     fn shares_go_by_weight(weights in weights(), slices in 1u64..3_000) {
         let mut d = Driver::new(&weights);
         (0..weights.len()).for_each(|place| d.wake(place));

@@ -68,6 +68,7 @@ impl World {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn a_bound_that_is_broken_wakes_another_sidecore() {
     let mut world = World::of(2, &[(0, 300), (0, 300)], 500);
     let mut balance = Balance::new(DEVICES);
@@ -116,6 +117,7 @@ fn a_sidecore_with_what_cant_move_is_not_emptied() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn load_that_comes_and_goes_is_followed() {
     let mut world = World::of(2, &[(0, 0), (0, 0)], 500);
     let mut balance = Balance::new(DEVICES);
@@ -171,6 +173,7 @@ fn load_that_changes_all_the_time_moves_a_device_once_in_the_longest_stay() {
 /// The same by somebody who knows the rules, and has the two busy only when nothing is held against
 /// the one that went last: it goes to and back in four stays.
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn who_waits_before_the_next_change_moves_a_device_once_in_two_stays() {
     for pause in [STAY, 2 * STAY, 3 * STAY, 4 * STAY, 9 * STAY] {
         let mut world = World::of(2, &[(0, 10), (0, 10), (1, 10)], 500);
@@ -229,6 +232,7 @@ proptest! {
 
     /// Load that doesn't change: few moves, and ever fewer.
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
     fn constant_load_comes_to_rest(mut world in worlds()) {
         let mut balance = Balance::new(DEVICES);
         let devices = world.devices.len();
@@ -266,6 +270,7 @@ proptest! {
 
     /// When nothing is to do any more, all that can sleep do.
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
     fn idle_sidecores_sleep(mut world in worlds()) {
         let mut balance = Balance::new(DEVICES);
         world.moves(&mut balance, 3_000);

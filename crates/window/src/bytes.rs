@@ -2,7 +2,7 @@
 //!
 //! Guarantees: each byte is loaded once and stored once, and the compiler assumes nothing about
 //! what is there. On x86-64 that is assembly, which is opaque to the compiler and as fast as
-//! `memcpy`; elsewhere, and under Miri, relaxed atomics.
+//! `memcpy`; elsewhere, and under Miri, relaxed atomics of the window's bytes.
 use core::sync::atomic::{AtomicU8, Ordering};
 
 /// From this length on, string instructions are worth their start.

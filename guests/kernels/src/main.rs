@@ -4,7 +4,8 @@
 //! The same test asserts the same behaviour on both; as a guest it also compares
 //! the host's exit counters with what the policy (`policy=trap`, `eli` or `direct`)
 //! allows. Ends by the debug-exit port with [`power::PASSED`] or
-//! [`power::FAILED`], unless the test is about another end.
+//! [`power::FAILED`], unless the test is about another end. With `order=typed` it says `ready`, and
+//! begins when a byte comes on its console.
 #![no_std]
 #![no_main]
 
@@ -22,6 +23,12 @@ machine::kernel!(main);
 fn main(boot: &Boot) -> ! {
     let names = boot.option("test").unwrap_or("hello");
     println!("kernel: {names}, {:?}, by {}", counters::policy(), boot.protocol);
+    if boot.option("order") == Some("typed") {
+        println!("ready");
+        while console::typed().is_none() {
+            wait::settle();
+        }
+    }
     for name in names.split(',') {
         match tests::ALL.iter().find(|(n, _)| *n == name) {
             Some((name, test)) => {

@@ -86,15 +86,23 @@ pub fn all() -> Vec<Case> {
     cases.push(Case { machine: Special::Cpu("max,-vgif"), ..plain });
     let events = Guest { cpus: 2, ..with(guest("svm-events", None)) };
     cases.push(case("nesting/svm-events".to_owned(), true, [events]));
+    for test in ["svm-endless", "svm-init-storm"] {
+        let of_two = Guest { cpus: 2, ..with(guest(test, None)) };
+        cases.push(case(format!("nesting/{test}"), false, [of_two]));
+    }
+    let trapped = Guest { cpus: 2, ..posts("svm-endless") };
+    cases.push(case("nesting/svm-endless-trap".to_owned(), false, [trapped]));
     let doorbell = Guest { cpus: 2, ..with(guest("svm-avic-smp", None)) };
     cases.push(case("nesting/svm-avic-smp".to_owned(), true, [doorbell]));
     let registers = Guest { cpus: 2, devices: vec![nvme(0)], ..guest("svm-registers", None) };
     let registers = Guest { nested: true, ..registers };
     cases.push(case("nesting/svm-registers".to_owned(), true, [registers]));
     let lives = vec!["life 0\n", "life 1\n", "life 2\n"];
-    let restart = again("svm-restart", Policy::Direct);
-    let restart = Guest { cpus: 2, says: lives.clone(), ..with(restart) };
-    cases.push(case("nesting/svm-restart".to_owned(), false, [restart]));
+    for test in ["svm-restart", "svm-init-restart"] {
+        let restart = again(test, Policy::Direct);
+        let restart = Guest { cpus: 2, says: lives.clone(), ..with(restart) };
+        cases.push(case(format!("nesting/{test}"), false, [restart]));
+    }
     let end = Expected::Fault("triple fault");
     let shutdown = Guest { end, ..with(guest("svm-shutdown", None)) };
     let pair = [shutdown, heartbeat("", Policy::Direct)];

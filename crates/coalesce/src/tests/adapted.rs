@@ -96,6 +96,7 @@ fn settled(map: Map, depth: u32, takes: u64, serial: bool) -> (u64, u64) {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn a_device_that_serves_one_after_the_other_is_told_of_less_often() {
     let (paper, told) = settled(Map::Paper, 64, 10_000, true);
     assert_eq!(told, 1_000 / 7, "63 are in flight when one is completed");
@@ -105,6 +106,7 @@ fn a_device_that_serves_one_after_the_other_is_told_of_less_often() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn a_device_that_serves_all_at_once_keeps_its_rate() {
     let (paper, _) = settled(Map::Paper, 64, 500_000, false);
     let (adapted, told) = settled(Map::Adapted, 64, 500_000, false);
@@ -113,6 +115,7 @@ fn a_device_that_serves_all_at_once_keeps_its_rate() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn few_in_flight_are_told_one_by_one() {
     for serial in [false, true] {
         let (_, told) = settled(Map::Adapted, 4, 50_000, serial);

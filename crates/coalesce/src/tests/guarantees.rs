@@ -28,6 +28,7 @@ proptest! {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
     fn nothing_is_withheld_for_longer_than_the_bound(
         phases in prop::collection::vec(
             (0_u32..300, prop_oneof![1_u64..50_000, 1_u64..SECOND], 1_u32..3_000),
@@ -87,6 +88,7 @@ proptest! {
 
     /// Together is one by one at the same instant, though time goes back and counts end.
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
     fn together_is_one_by_one(
         calls in prop::collection::vec(
             (0_u64..SECOND / 4, 0_u32..300, 0_u32..20, any::<bool>(), prop::bool::weighted(0.05)),

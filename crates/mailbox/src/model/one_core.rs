@@ -31,6 +31,8 @@ enum Wrong {
     AsksOnce,
     /// The start-up state changes by a load and a swap.
     ChangesInTwoSteps,
+    /// An INIT that was held back isn't looked at again.
+    ForgetsHeld,
 }
 
 /// A vCPU and its core, as all see them.
@@ -128,11 +130,16 @@ struct Vcpu<'a> {
     nmis: u32,
     vectors: Vec<u8>,
     started: Option<u8>,
+    /// It holds an INIT back until its next look.
+    holds: bool,
+    /// It has held one back.
+    held: bool,
 }
 
 impl<'a> Vcpu<'a> {
     fn of(core: &'a Core) -> Self {
-        Vcpu { core, flushes: 0, nmis: 0, vectors: Vec::new(), started: None }
+        let vectors = Vec::new();
+        Vcpu { core, flushes: 0, nmis: 0, vectors, started: None, holds: false, held: false }
     }
 
     /// Runs its guest until `enough`. False: its VM ends.
@@ -168,6 +175,11 @@ impl Owner for Vcpu<'_> {
 
     fn nmi(&mut self) {
         self.nmis += 1;
+    }
+
+    fn holds_init(&mut self) -> bool {
+        self.held |= self.holds;
+        self.holds
     }
 
     fn vm_ends(&self) -> bool {
@@ -222,7 +234,15 @@ impl<'a, F: Fn(&Vcpu<'a>) -> bool> Entrant for Round<'_, 'a, F> {
         }
     }
 
-    fn prepare(&mut self) {}
+    fn prepare(&mut self) {
+        let (core, holds) = (self.vcpu.core, self.vcpu.held && self.vcpu.holds);
+        if holds {
+            self.vcpu.holds = false;
+            if core.wrong != Wrong::ForgetsHeld {
+                core.mailbox.again();
+            }
+        }
+    }
 
     fn enter(&mut self, requests: &AtomicU32) -> bool {
         // The model's guest ends where it has what it waits for.
@@ -303,15 +323,15 @@ fn two_start(wrong: Wrong) {
     });
 }
 
-/// A vCPU is reset and started, from wherever it is in its loop.
-fn init_and_start_up(wrong: Wrong) {
+/// A vCPU is reset and started, from wherever it is in its loop. It may hold the INIT back once.
+fn init_and_start_up(wrong: Wrong, holds: bool) {
     check(PREEMPTIONS, move || {
         let core = Core::new(true, 1, wrong);
         let sender = sender(&core, |core| {
             core.signal(|s| s.init());
             core.signal(|s| s.start_up(7));
         });
-        let mut vcpu = Vcpu::of(&core);
+        let mut vcpu = Vcpu { holds, ..Vcpu::of(&core) };
         assert!(vcpu.run_until(|vcpu| vcpu.started.is_some()));
         assert_eq!(vcpu.started, Some(7));
         sender.join().unwrap();
@@ -422,13 +442,20 @@ fn variant_a_start_up_in_two_steps_wakes_twice() {
 
 #[test]
 fn a_start_up_behind_an_init_is_never_lost() {
-    init_and_start_up(Wrong::Nothing);
+    init_and_start_up(Wrong::Nothing, false);
+    init_and_start_up(Wrong::Nothing, true);
 }
 
 #[test]
 #[should_panic(expected = "nothing comes any more")]
 fn variant_an_init_is_asked_for_only_before_it_is_there() {
-    init_and_start_up(Wrong::AsksOnce);
+    init_and_start_up(Wrong::AsksOnce, false);
+}
+
+#[test]
+#[should_panic(expected = "nothing comes any more")]
+fn variant_an_init_that_was_held_back_and_isn_t_looked_at_again() {
+    init_and_start_up(Wrong::ForgetsHeld, true);
 }
 
 #[test]

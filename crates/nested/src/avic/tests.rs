@@ -62,6 +62,7 @@ fn steps() -> impl Strategy<Value = Step> {
 proptest! {
     /// Against a local APIC by the book: sets of vectors.
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
     fn interrupts_go_by_priority(steps in prop::collection::vec(steps(), 1..80)) {
         let page = Page::new();
         let (mut pending, mut in_service) = (BTreeSet::new(), BTreeSet::new());

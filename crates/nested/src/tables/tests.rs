@@ -63,6 +63,7 @@ proptest! {
     /// Whatever L1 writes: what was just filled is what both tables say; after a flush everything
     /// is as they say; and no translation ever leaves the host's pages for L1.
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
     fn trees_say_what_both_tables_say(
         steps in proptest::collection::vec(step(), 1..120),
         frames in prop_oneof![Just(4_u64), Just(9), Just(64)],
@@ -119,6 +120,7 @@ proptest! {
 
 /// A pool for one tree: using another drops it, and it comes back.
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn what_is_dropped_comes_back() -> Result<(), NoFrame> {
     let (mut pool, mut shadow) = (Pool::of(4), Shadow::new());
     let page = Page { pa: 0x9000, shift: 12, access: Rights::READ };
@@ -144,6 +146,7 @@ fn what_is_dropped_comes_back() -> Result<(), NoFrame> {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn the_tree_used_longest_ago_goes_first() -> Result<(), NoFrame> {
     let (mut pool, mut shadow) = (Pool::of(64), Shadow::new());
     for key in [1, 2, 3, 4, 1, 5] {
@@ -158,6 +161,7 @@ fn the_tree_used_longest_ago_goes_first() -> Result<(), NoFrame> {
 
 /// What one address space's flush is for another, and for tables that aren't in use now.
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn a_tree_is_right_until_its_address_space_is_flushed() -> Result<(), NoFrame> {
     const LAST: u32 = 63;
     let (mut pool, mut shadow) = (Pool::of(64), Shadow::new());
@@ -189,6 +193,7 @@ fn a_tree_is_right_until_its_address_space_is_flushed() -> Result<(), NoFrame> {
 
 /// Only what changes what the CPU may have cached is to be flushed.
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn changes_are_told() -> Result<(), NoFrame> {
     let (mut pool, mut shadow) = (Pool::of(64), Shadow::new());
     let large = Page { pa: 0x20_0000, shift: 21, access: Rights::READ };

@@ -7,6 +7,7 @@ use delivery::{Event, EventKind};
 proptest! {
     /// The state goes back as it is, and comes in again as it went; nothing else is written.
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
     fn state_goes_back(first in any_taken(), now in any_taken(), code in 0_u32..0xC0, int_info: u64) {
         let (mut nest, mut v02, mut v01) = (Nest::new(), fresh(), hosts());
         let mut block = InMemory::of(&first);

@@ -63,6 +63,7 @@ proptest! {
 
     /// A second VMRUN of the same block: what is called clean isn't read, whatever stands there.
     #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
     fn what_is_clean_isnt_read(first in any_taken(), second in any_taken(), clean: u64) {
         let (mut nest, mut v02, v01) = (Nest::new(), fresh(), hosts());
         let block = InMemory::of(&first);

@@ -83,6 +83,7 @@ fn a_limit_is_cut_for_as_many_cores_as_its_devices_may_be_on() {
 
 /// All queues of a VM's interfaces go at once, each with the debt, and to and fro all the time.
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn a_limit_holds_for_two_devices_that_move_together() {
     let share = Share { bytes: Some(1 << 20), ..Share::default() };
     let mut cores = [(); 2].map(|()| {

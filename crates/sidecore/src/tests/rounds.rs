@@ -162,6 +162,7 @@ proptest! {
 /// Virtual times are set back before they overflow: the turns are those of a schedule that begins
 /// at 0, whatever the weights.
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
 fn turns_go_on_when_virtual_times_are_set_back() {
     let weights = [100, 1, 10_000, 300, 7];
     let run = |before: Option<u64>| {

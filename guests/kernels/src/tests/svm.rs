@@ -9,9 +9,11 @@ mod cost;
 mod delivered;
 mod disturbed;
 mod emulated;
+mod endless;
 mod gif;
 mod guarded;
 mod hostile;
+mod init_storms;
 mod inits;
 mod inside;
 mod intercepts;
@@ -39,6 +41,8 @@ const VM_CR: u32 = 0xC001_0114;
 const VM_HSAVE_PA: u32 = 0xC001_0117;
 const UNDEFINED: u8 = 6;
 const PROTECTION: u8 = 13;
+/// Nobody's memory.
+const NOWHERE: u64 = 0x9000_0000;
 
 /// Turns SVM on; false: it isn't there.
 fn begin(test: &str) -> bool {
@@ -362,6 +366,10 @@ pub fn invalid(test: &str, _: &Boot) {
     guest.restart(inside::cpuids());
     guest.run();
     check!(test, guest.code() == exit::CPUID, "it runs again: {:#x}", guest.code());
+    for at in [u64::MAX, !0xFFF, 1 << 52, 1 << 47, NOWHERE, 0xFEE0_0000, 0xFEC0_0000, 1] {
+        let fault = attempt!(at, "mov rax, {v}", "vmrun rax").map(|f| f.vector);
+        check!(test, fault == Some(PROTECTION), "VMRUN of {at:#x}: {fault:?}");
+    }
     loaded(test);
     end();
 }
@@ -396,9 +404,11 @@ fn loaded(test: &str) {
 pub use avic::{avic, doorbell};
 pub use cost::instructions;
 pub use delivered::delivered;
+pub use endless::endless;
 pub use gif::gif;
 pub use guarded::guarded;
 pub use hostile::hostile;
+pub use init_storms::{restarted as init_restart, storm as init_storm};
 pub use intercepts::intercepts;
 pub use interrupts::interrupts;
 pub use levels::levels;

@@ -17,6 +17,9 @@ use ledger::Reason;
 use mailbox::{Attended, Entrant};
 
 const PAGE: u64 = 4096;
+/// For so many entries in a row an event that is injected goes first: more are made by an inner
+/// guest alone whose exceptions raise others without end.
+const LONG: u32 = 100;
 
 impl GuestPages for Memory {
     fn page(&self, gpa: u64) -> Option<u64> {
@@ -31,6 +34,8 @@ struct InnerLoop<'a, C: VirtualCpu> {
     ran: u64,
     /// The inner guest is over.
     over: bool,
+    /// How often in a row what waits for the guest was put off.
+    put_off: u32,
 }
 
 impl<C: VirtualCpu> Entrant for InnerLoop<'_, C> {
@@ -44,7 +49,7 @@ impl<C: VirtualCpu> Entrant for InnerLoop<'_, C> {
 
     fn enter(&mut self, requests: &AtomicU32) -> bool {
         // What was asked for may have been a reset.
-        if !self.vcpu.cpu.runs_inner() || self.vcpu.notify_inner() {
+        if !self.vcpu.cpu.runs_inner() || self.vcpu.notify_inner(&mut self.put_off) {
             self.over = true;
             return true;
         }
@@ -79,7 +84,7 @@ impl<C: VirtualCpu> Vcpu<C> {
     /// Runs the inner guest until the guest itself goes on. The reason: of the last exit.
     fn run_inner(&mut self) -> Result<Reason, (Reason, Stop)> {
         let (mailbox, memory) = (&self.remote.mailbox, &self.vm.guest.memory);
-        let mut run = InnerLoop { vcpu: self, ran: 0, over: false };
+        let mut run = InnerLoop { vcpu: self, ran: 0, over: false, put_off: 0 };
         let mut reason = Reason::Nesting;
         let end = loop {
             if !mailbox.run_guest(&mut run) {
@@ -148,25 +153,27 @@ impl<C: VirtualCpu> Vcpu<C> {
 
     /// Leaves the inner guest, if something waits that the guest wants to leave it for. Where the
     /// guest owns its local APIC, an interrupt makes it exit by itself.
-    fn notify_inner(&mut self) -> bool {
+    fn notify_inner(&mut self, put_off: &mut u32) -> bool {
         let interrupt =
             self.mode.current() != Mode::Passthrough && self.apic.deliverable().is_some();
-        (interrupt || self.waits.any()) && self.notify_waiting(interrupt)
+        (interrupt || self.waits.any()) && self.notify_waiting(interrupt, put_off)
     }
 
     #[cold]
     #[inline(never)]
-    fn notify_waiting(&mut self, interrupt: bool) -> bool {
-        if self.cpu.inner_injects() {
-            // That comes first, and isn't interrupted by what only waits (APM vol. 2, 15.20): it is
-            // left right behind it, and this asked again.
-            self.cpu.leave_at_once();
-            return false;
-        }
-        // Held back so far, and VMRUN has set the flag: it is told, or comes.
+    fn notify_waiting(&mut self, interrupt: bool, put_off: &mut u32) -> bool {
+        // Held back so far, and VMRUN has set the flag: it comes, unless it is told.
         if self.waits.has(Waits::INIT) && self.init_comes() {
             return false;
         }
+        if *put_off < LONG && self.cpu.inner_injects() {
+            // That comes first, and isn't interrupted by what only waits (APM vol. 2, 15.20): it is
+            // left right behind it, and this asked again.
+            *put_off += 1;
+            self.cpu.leave_at_once();
+            return false;
+        }
+        *put_off = 0;
         self.waits.has(Waits::INIT) && self.cpu.notify(Notice::Init)
             || interrupt && self.cpu.notify(Notice::Interrupt)
             || self.waits.has(Waits::NMI) && self.cpu.notify(Notice::Nmi)

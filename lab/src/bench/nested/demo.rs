@@ -22,8 +22,10 @@ besides, KVM has AVIC (avic=1) and L1 an AMD-Vi unit that posts the controller's
 
 const REASONS: &str = "\
 window: L2 lets in an interrupt that waited for that; nesting: L1's VMRUN, and what else it executes of SVM; nested-reflected: an exit of L2's that L1 is \
-told at once. Where the host injects L1's interrupts (with AVIC), one that L1 is told counts as what \
-it is: timer-interrupt. The last line divides what is counted of the host by what KVM was told.";
+told at once. With AVIC the host injects L1's interrupts: timer-program, timer-interrupt, timer-eoi \
+and msr-write are L1's own timer, most of what is left there, and one that L1 is told counts as what \
+it is. Other reasons: docs/running.md, \"Why a guest exits\". The last line divides what is counted \
+of the host by what KVM was told.";
 
 /// Reads in the long window; the short one has a fifth.
 const READS: u64 = 2000;
@@ -203,8 +205,8 @@ fn in_short(columns: &[(Way, Window)]) -> String {
     let each: Vec<_> = columns.iter().map(|(_, window)| two(window.all())).collect();
     format!(
         "In short: L2's accesses to its controller take {registers} of anybody; what its reads take \
-         is for interrupts, which are L1's before they are L2's but where they are posted, and for \
-         L2's sleep: {} exits of the host's a read.",
+         is for interrupts and for L2's sleep: {} exits of the host's a read. Interrupts come to L1 \
+         first, which passes them to L2; in the last column those of the controller come to L2.",
         each.join(", ")
     )
 }

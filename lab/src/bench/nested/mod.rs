@@ -51,7 +51,8 @@ struct Rows {
 const ABOUT: &str = "\
 A small kernel is a hypervisor (L1) with a guest of a few instructions (L2), Turtles' \
 micro-benchmarks: the same kernel on the bare emulated machine, in a VM of Exitless, and, with \
---peer kvm, in one of KVM's. An outside plugin counts each instruction between two marks.";
+--peer kvm, in one of KVM's; then KVM is the hypervisor, in the same three places. The emulated \
+CPU is the same in all, with a virtual GIF and virtual VMLOAD and VMSAVE. An outside plugin counts each instruction between two marks.";
 
 /// Measures and shows the table.
 pub fn run(args: &Args, cx: &Context) -> Result<()> {

@@ -17,6 +17,9 @@ const ROUNDS: usize = 5;
 /// What Linux says of each.
 const ROUND: &str = "@exitless round ";
 
+/// Has a test kernel wait for its order as an attacker does.
+pub const ORDERED: &str = "order=typed";
+
 /// Leads a run.
 #[derive(Default)]
 pub struct Conductor {
@@ -79,7 +82,10 @@ impl Conductor {
             let waits = |((s, g), _): ((&Seen, &Guest), &VmReport)| s.ready || !is_ordered(g);
             if rounds >= ROUNDS && attackers().all(waits) {
                 let all = (1..).zip(case.guests.iter().skip(1));
-                let hear = |g: &Guest| g.variant == Variant::Hostile && !sleeps(g);
+                let hear = |g: &Guest| match g.variant {
+                    Variant::Hostile => !sleeps(g),
+                    _ => is_ordered(g),
+                };
                 all.filter(|(_, g)| hear(g)).for_each(|(vm, _)| commands.type_to(vm, "!"));
                 self.begun = true;
             }
@@ -118,7 +124,10 @@ impl Conductor {
 
 /// Whether it waits for an order.
 fn is_ordered(guest: &Guest) -> bool {
-    guest.variant == Variant::Hostile && guest.options.is_empty()
+    match guest.variant {
+        Variant::Hostile => guest.options.is_empty(),
+        _ => guest.options == ORDERED,
+    }
 }
 
 /// How often its last attack begins before enough was seen of it.
@@ -248,12 +257,15 @@ mod tests {
         assert!(!run.say(0, "\n"));
     }
     #[test]
-    fn a_hypervisor_gets_no_order_and_nobody_waits_for_a_random_guest_to_end() {
+    fn a_hypervisor_gets_its_order_and_nobody_waits_for_a_random_guest_to_end() {
         let round = hostile::Mixed { subjects: "exits", ..hostile::Mixed::new(1, 1) };
         let mut run = Run::with(round.case());
         (1..=2).for_each(|vm| assert!(!run.say(vm, "ready\n")));
         run.round(ROUNDS);
-        assert_eq!(run.typed(), [(1, "!"), (2, "!")]);
+        assert_eq!(run.typed(), [], "the hypervisor isn't ready");
+        assert!(!run.say(3, "ready\n"));
+        run.round(1);
+        assert_eq!(run.typed(), [(1, "!"), (2, "!"), (3, "!")]);
         run.end(1);
         run.round(ROUNDS + 1);
         assert_eq!(run.typed(), [], "the hypervisor is at it");

@@ -4,7 +4,7 @@
 //!
 //! Everything about it follows from a seed and its number, so that one alone can be run again.
 
-use super::{RUNS, attacked, attacker_judge, complaints, disks, victim::Verified};
+use super::{RUNS, attacked, attacker_judge, complaints, disks, seeded, victim::Verified};
 use crate::selftest::case::{Case, Cores, Expected, Guest, Outcome};
 use crate::selftest::kernel::Variant;
 use crate::selftest::{nesting, units};
@@ -83,7 +83,7 @@ impl Mixed {
         let unit = units::ATTACKERS.into_iter().find(|(test, _)| Some(*test) == self.unit);
         let unit = unit.map(|unit| units::attacker(unit, 2, policy));
         let others = hypervisor.into_iter().chain(unit);
-        case.guests.extend(others.map(|guest| Guest { stream: Some(self.stream), ..guest }));
+        case.guests.extend(others.map(|guest| seeded(guest, self.stream)));
         case
     }
 }

@@ -1,5 +1,5 @@
 //! INIT for a CPU that is told of it first, in its guest, or that holds it back by its global
-//! interrupt flag (APM vol. 2, 15.13.2 and 15.17). The emulated machine's own CPU does neither.
+//! interrupt flag (APM vol. 2, 15.13.4, 15.17 and 15.21.8). The emulated machine's own CPU does neither.
 
 use super::block::{self, Guest, exit};
 use super::{inside, smp as other};
@@ -78,7 +78,7 @@ fn told_at_once(_: usize) {
 
 /// A guest that spins, and is left for INIT.
 fn wanting() -> Guest {
-    let mut guest = Guest::new(inside::spins());
+    let guest = Guest::new(inside::spins());
     let block = guest.block();
     block.put(block::EXCEPTIONS, block.get(block::EXCEPTIONS) | INIT_WANTED);
     guest
@@ -107,7 +107,9 @@ pub fn sent(test: &str) {
         (entered, "came waited for VMRUN"),
         (told_at_once, "ended a guest at once waited for STGI"),
     ] {
-        [&READY, &HELD, &BEYOND, &SENT].map(|count| count.store(0, SeqCst));
+        for count in [&READY, &HELD, &BEYOND, &SENT] {
+            count.store(0, SeqCst);
+        }
         let mut started = 0;
         for round in 1..=ROUNDS {
             smp::give(1, job);
@@ -117,8 +119,10 @@ pub fn sent(test: &str) {
             smp::stop(1);
             SENT.store(round, SeqCst);
             let held = wait::patiently(|| HELD.load(SeqCst) == round);
-            // It is reset by now, or will be.
-            started += u64::from(ready && held && smp::start(1) && smp::starts(1) > starts);
+            // It is reset by now, or will be, by that one INIT.
+            smp::start_up(1, smp::START_PAGES[0]);
+            let starts_again = wait::patiently(|| smp::starts(1) > starts);
+            started += u64::from(ready && held && starts_again);
         }
         let (held, beyond) = (HELD.load(SeqCst), BEYOND.load(SeqCst));
         check!(

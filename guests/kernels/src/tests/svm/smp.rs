@@ -194,7 +194,10 @@ pub fn restart(test: &str, boot: &Boot) {
     let found = FOUND.load(SeqCst);
     check!(test, found == 0, "life {life}: nothing was left of SVM: {found:#x}");
     if life == 1 {
-        // Nor does this one take it.
+        // Its flag is clear: an INIT waits, and is forgotten with what it was for.
+        smp::stop(1);
+        wait::settle();
+        // Nor does this one take the interrupt.
         turn_on();
         cpu::disable_interrupts();
         x2apic::self_ipi(VECTOR);

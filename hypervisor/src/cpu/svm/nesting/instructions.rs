@@ -33,6 +33,13 @@ const STGI: [u8; 3] = [0x0F, 0x01, 0xDC];
 const CLGI: [u8; 3] = [0x0F, 0x01, 0xDD];
 const INVLPGA: [u8; 3] = [0x0F, 0x01, 0xDF];
 
+/// What a control block is known by. It is never 0, for whatever L1 has as its address: nothing is
+/// known at first. The address has no bit 63, or the CPU refuses it.
+#[inline(always)]
+const fn key(gpa: u64) -> u64 {
+    gpa << 1 | 1
+}
+
 /// The machine's address of a page of L1's memory, if this is the address of one.
 fn page_at(memory: &dyn GuestPages, gpa: u64) -> Option<u64> {
     memory.page(gpa).filter(|_| gpa & 0xFFF == 0)
@@ -89,7 +96,7 @@ impl Nesting {
             // Else it aborts: see `svm::emulator`.
             self.inner.intercept_cr_write |= CR8;
         }
-        (self.block, self.known) = (Some(page), (gpa, page));
+        (self.block, self.known) = (Some(page), (key(gpa), page));
         Ok(())
     }
 
@@ -221,7 +228,7 @@ impl SvmCpu {
         let gpa = self.block_address();
         // A guest's memory stays where it is.
         let known = self.nesting.as_deref().map(|n| n.known);
-        let known = known.filter(|known| known.0 == gpa && !Switch::Remember.is_off());
+        let known = known.filter(|known| known.0 == key(gpa) && !Switch::Remember.is_off());
         match known.map(|(_, page)| page).or_else(|| page_at(memory, gpa)) {
             Some(page) => self.run(memory, gpa, page),
             None => self.refuse(GENERAL_PROTECTION, Some(0)),
