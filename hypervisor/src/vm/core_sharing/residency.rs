@@ -16,7 +16,7 @@ use crate::sched::host_core::Slot;
 use crate::vm::Vcpu;
 use crate::vm::exits::code_pages::Site;
 use crate::vm::interrupts::iommu_units::Units;
-use crate::vm::interrupts::ipi::requests::Waits;
+use crate::vm::interrupts::waits::Waits;
 use core::sync::atomic::Ordering;
 use delivery::{FIRST_RESERVED, Mode, VectorSet, class};
 use ledger::Reason;

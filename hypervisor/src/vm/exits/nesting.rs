@@ -8,7 +8,7 @@ use crate::cpu::vendor::{Attempt, Entry, GuestPages, Inner, Notice, VirtualCpu};
 use crate::cpu::{machine_check, rdtsc, x2apic};
 use crate::vm::Vcpu;
 use crate::vm::exits::code_pages::Site;
-use crate::vm::interrupts::ipi::requests::Waits;
+use crate::vm::interrupts::waits::Waits;
 use crate::vm::memory::Memory;
 use crate::vm::stop::{Fault, Stop};
 use core::sync::atomic::AtomicU32;

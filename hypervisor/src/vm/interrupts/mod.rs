@@ -13,3 +13,4 @@ pub mod local_apic;
 pub mod remapping;
 pub mod shadow_idt;
 pub mod timer;
+pub mod waits;

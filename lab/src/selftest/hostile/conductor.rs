@@ -1,7 +1,7 @@
 //! Who begins and who ends: the attackers are let loose when Linux is at work, and Linux is told to
 //! end when they are over, or in the midst of an attack that never ends, some rounds later.
 
-use super::sleeps;
+use super::{ORDERED, sleeps};
 use crate::selftest::case::{Case, Expected, Guest};
 use crate::selftest::kernel::Variant;
 use attacks::Attack;
@@ -16,9 +16,6 @@ use std::ops::ControlFlow;
 const ROUNDS: usize = 5;
 /// What Linux says of each.
 const ROUND: &str = "@exitless round ";
-
-/// Has a test kernel wait for its order as an attacker does.
-pub const ORDERED: &str = "order=typed";
 
 /// Leads a run.
 #[derive(Default)]

@@ -55,6 +55,9 @@ const RUNS: &[Run] = &[
 /// Subjects that don't wait for Linux: they go on from the first moment.
 const UNORDERED: &str = "reboot-loop";
 
+/// Has a test kernel wait for its order as an attacker does.
+const ORDERED: &str = "order=typed";
+
 /// Where the attackers run, and the policies that both then have.
 const PLACES: &[(Cores, &[Policy])] =
     &[(Cores::Next, &[Policy::Eli, Policy::Direct]), (Cores::First, &[Policy::Eli])];
@@ -139,7 +142,7 @@ fn beside(what: &str, policy: Policy, attackers: impl IntoIterator<Item = Guest>
 
 /// One of these: it begins when Linux is at work.
 fn seeded(guest: Guest, seed: u64) -> Guest {
-    Guest { stream: Some(seed), options: conductor::ORDERED, ..guest }
+    Guest { stream: Some(seed), options: ORDERED, ..guest }
 }
 
 fn linux(policy: Policy) -> Guest {

@@ -6,32 +6,9 @@ use crate::cpu::Posting;
 use crate::cpu::vendor::VirtualCpu;
 use crate::vm::Vcpu;
 use crate::vm::interrupts::injection::delivery_mode::DeliveryMode;
+use crate::vm::interrupts::waits::Waits;
 use delivery::Mode;
 use mailbox::Owner;
-
-/// What was asked for, and waits until the guest can take it. One byte: it is looked at before each
-/// entry.
-#[derive(Clone, Copy, Default)]
-pub(in crate::vm) struct Waits(u8);
-
-impl Waits {
-    pub const NMI: u8 = 1 << 0;
-    /// A guest that runs guests of its own holds it back.
-    pub const INIT: u8 = 1 << 1;
-
-    #[inline(always)]
-    pub fn any(self) -> bool {
-        self.0 != 0
-    }
-
-    pub fn has(self, what: u8) -> bool {
-        self.0 & what != 0
-    }
-
-    fn set(&mut self, what: u8, waits: bool) {
-        self.0 = if waits { self.0 | what } else { self.0 & !what };
-    }
-}
 
 impl<C: VirtualCpu> Owner for Vcpu<C> {
     fn flush_translations(&mut self) {
