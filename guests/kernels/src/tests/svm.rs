@@ -366,7 +366,11 @@ pub fn invalid(test: &str, _: &Boot) {
     guest.restart(inside::cpuids());
     guest.run();
     check!(test, guest.code() == exit::CPUID, "it runs again: {:#x}", guest.code());
-    for at in [u64::MAX, !0xFFF, 1 << 52, 1 << 47, NOWHERE, 0xFEE0_0000, 0xFEC0_0000, 1] {
+    // Of the others the machine's CPU has whatever is there.
+    let odd = [u64::MAX, !0xFFF, 1 << 52, 1 << 47, 1];
+    let others =
+        [NOWHERE, 0xFEE0_0000, 0xFEC0_0000].into_iter().filter(|_| policy() != Policy::Bare);
+    for at in odd.into_iter().chain(others) {
         let fault = attempt!(at, "mov rax, {v}", "vmrun rax").map(|f| f.vector);
         check!(test, fault == Some(PROTECTION), "VMRUN of {at:#x}: {fault:?}");
     }
