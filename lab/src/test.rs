@@ -35,9 +35,9 @@ const PROGRAM_LIMIT: usize = 3 << 19;
 const BARE_METAL: [&str; 4] = ["hypervisor", "machine", "kernels", "hostile"];
 /// Crates whose tests Miri can run in a few minutes. `viommu` isn't one: it walks tables, so that a
 /// single test takes minutes.
-const MIRI: [&str; 9] = [
-    "ledger", "proto", "delivery", "schedule", "loader", "window", "coalesce", "sidecore", "nested",
-];
+const MIRI: [&str; 6] = ["ledger", "proto", "delivery", "loader", "window", "nested"];
+/// The same in a quarter of an hour, for --long.
+const MIRI_LONG: [&str; 3] = ["schedule", "coalesce", "sidecore"];
 /// Crates whose atomics loom can take the place of.
 const LOOM: [&str; 4] = ["mailbox", "routing", "sidecore", "virtqueue"];
 /// What `cargo test` leaves out, for it needs programs that not everybody has.
@@ -340,7 +340,8 @@ impl Steps<'_> {
         }
         let mut command = Command::new("rustup");
         command.args(miri).args(["test", "--quiet", "--no-fail-fast"]);
-        command.args(MIRI.iter().flat_map(|p| ["-p", p]));
+        let more = MIRI_LONG.iter().filter(|_| self.long);
+        command.args(MIRI.iter().chain(more).flat_map(|p| ["-p", p]));
         command.current_dir(&self.cx.root).env("CARGO_TARGET_DIR", self.cx.target.join("miri"));
         // Property tests ask the system for time and files, and each case takes seconds.
         // It stops itself where atomics of several sizes meet, if it emulates weak memory: that is
