@@ -2,8 +2,8 @@
 //!
 //! An inner guest may take them itself where they are all for its own page, and no other guest's
 //! are on their way to the core. Whoever routes interrupts says so here: before another page's may
-//! come ([`PostedTo::begin`]), and when it is done ([`PostedTo::set`]); and has the inner guest left
-//! that may go by what was said before.
+//! come ([`PostedTo::begin`]), and when it is done ([`PostedTo::set`]); and has the inner guest
+//! left that may go by what was said before.
 //!
 //! Guarantees: two looks that find the same word had no change between them, but for 2,048 changes.
 

@@ -83,8 +83,8 @@ pub fn rewritten(test: &str, boot: &Boot) {
     }
     GO_ON.store(true, SeqCst);
     cpu::enable_interrupts();
-    // Where the host takes such an exception, it has one at the least; the other CPU may stand still
-    // for as long as it likes.
+    // Where the host takes such an exception, it has one at the least; the other CPU may stand
+    // still for as long as it likes.
     let exceptions = || counters::ever().of(Reason::Exception);
     let (before, nobodys) = (exceptions(), counters::shared() || policy() == Policy::Direct);
     let done = smp::others(count, rewrite, || {

@@ -149,8 +149,8 @@ impl DemoArgs {
 enum Demo {
     /// Paravirtual disks of several VMs, classical and exitless, in one table
     Sidecores(sidecore::DemoArgs),
-    /// A guest's guest with an NVMe controller of its own: exits by reason, in one table; some three
-    /// minutes on an idle machine of two cores, under ten from nothing
+    /// A guest's guest with an NVMe controller of its own: exits by reason, in one table; some
+    /// three minutes on an idle machine of two cores, under ten from nothing
     Nested(nested::DemoArgs),
 }
 

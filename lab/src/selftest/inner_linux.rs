@@ -158,7 +158,7 @@ pub fn boot_selftests(
 }
 
 /// A file of the guest's.
-fn made(cx: &Context, file: &str) -> PathBuf {
+pub fn made(cx: &Context, file: &str) -> PathBuf {
     cx.root.join("build/guest-nested").join(file)
 }
 

@@ -8,7 +8,7 @@
 
 use crate::selftest::{
     self,
-    hostile::{Mixed, Tally},
+    hostile::{Fourth, Mixed, Tally},
     kernel::{self, Variant},
     run,
 };
@@ -148,8 +148,7 @@ fn again(seed: u64, number: u64) -> String {
 /// The line for a round.
 fn line(done: &Done) -> String {
     let Done { number, mixed, tally, seconds } = done;
-    let fourth = mixed.hypervisor.or(mixed.unit);
-    let fourth = fourth.map_or(String::new(), |test| format!(" {test:17}"));
+    let fourth = mixed.fourth.map_or(String::new(), |vm| format!(" {:17}", vm.test()));
     let word = if tally.lost.is_empty() { "ok" } else { "LOST" };
     format!(
         "{word:5} round {number:<3} {:18} {:24}{fourth} random {:#018x}: {} of {} attacks contained, {} operations, \
@@ -209,8 +208,13 @@ fn json(seed: u64, done: &[Done], sum: &Tally) -> Value {
                 "audit_passes": t.passes, "audit_findings": t.findings, "lost": t.lost })
     };
     let each = |d: &Done| {
-        json!({ "round": d.number, "place": d.mixed.place.label(), "subjects": d.mixed.subjects, "hypervisor": d.mixed.hypervisor,
-                "iommu": d.mixed.unit, "stream": format!("{:#x}", d.mixed.stream), "seconds": d.seconds,
+        let (hypervisor, iommu) = match d.mixed.fourth {
+            Some(Fourth::Hypervisor(test)) => (Some(test), None),
+            Some(Fourth::Unit(test, _)) => (None, Some(test)),
+            None => (None, None),
+        };
+        json!({ "round": d.number, "place": d.mixed.place.label(), "subjects": d.mixed.subjects,
+                "hypervisor": hypervisor, "iommu": iommu, "stream": format!("{:#x}", d.mixed.stream), "seconds": d.seconds,
                 "again": again(seed, d.number), "counts": counts(&d.tally) })
     };
     json!({ "seed": format!("{seed:#x}"), "all": counts(sum),

@@ -57,26 +57,41 @@ pub fn failed_tests<'a>(output: &'a str) -> Vec<&'a str> {
 }
 
 /// The lines that say why it failed: what libtest prints of each failed test; without one, the end.
+/// Of a test that printed much those are shown where it panicked.
 pub fn reasons(output: &str) -> Vec<&str> {
     let mut inside = false;
-    let mut shown = Vec::new();
+    let mut tests: Vec<Vec<&str>> = Vec::new();
     for line in output.lines() {
         // A list of names alone follows what they printed, below the same headline.
         match line {
-            _ if line.starts_with("---- ") && line.ends_with(" stdout ----") => inside = true,
+            _ if line.starts_with("---- ") && line.ends_with(" stdout ----") => {
+                inside = true;
+                tests.push(Vec::new());
+            }
             "failures:" => inside = false,
             _ => {}
         }
-        if inside {
-            shown.push(line);
+        if let Some(test) = tests.last_mut().filter(|_| inside) {
+            test.push(line);
         }
     }
-    if shown.is_empty() {
-        shown = output.lines().collect();
-        shown.drain(..shown.len().saturating_sub(SHOWN_LINES));
+    if tests.is_empty() {
+        let all: Vec<_> = output.lines().collect();
+        return all[all.len().saturating_sub(SHOWN_LINES)..].to_vec();
     }
+    let each = (SHOWN_LINES / tests.len()).max(2);
+    let mut shown: Vec<_> = tests.iter().flat_map(|test| ends(test, each)).collect();
     shown.truncate(SHOWN_LINES);
     shown
+}
+
+/// The headline of a test and what it printed, so many lines together: from where it panicked on,
+/// which a backtrace may follow, else the last ones.
+fn ends<'a>(test: &[&'a str], lines: usize) -> Vec<&'a str> {
+    let last = test.len().saturating_sub(lines - 1).max(1);
+    let panicked = test.iter().position(|line| line.contains(" panicked at "));
+    let from = panicked.map_or(last, |at| at.min(last));
+    test.iter().take(1).chain(test.iter().skip(from).take(lines - 1)).copied().collect()
 }
 
 /// The sum of libtest's closing lines.
@@ -167,5 +182,17 @@ test result: FAILED. 4 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out
         assert_eq!(reasons(&output), ["---- a::breaks stdout ----", "left: 1", "", ""]);
         let all = reasons(&running);
         assert_eq!((all.len(), all[0]), (SHOWN_LINES, "     Running tests/one.rs"));
+        let much = |n| "noise\n".repeat(n);
+        let output = format!(
+            "---- a::breaks stdout ----\n{}thread 'a' panicked at b.rs:3:\nwhy\n{}---- c stdout ----\nno\n\nfailures:\n    c\n",
+            much(70),
+            much(90)
+        );
+        let shown = reasons(&output);
+        assert_eq!(
+            shown[..3],
+            ["---- a::breaks stdout ----", "thread 'a' panicked at b.rs:3:", "why"]
+        );
+        assert_eq!(shown[SHOWN_LINES / 2..], ["---- c stdout ----", "no", ""]);
     }
 }

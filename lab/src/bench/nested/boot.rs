@@ -12,7 +12,7 @@ use crate::{
     },
     cmdline::LINUX,
     selftest::{
-        inner_linux,
+        inner_linux::{self, made},
         kernel::{self, Variant},
     },
 };
@@ -163,11 +163,6 @@ fn debian(cx: &Context, words: &str, memory: u64, disk: Option<PathBuf>) -> Mach
         memory,
         disk.map(Disk::File).into_iter().collect(),
     )
-}
-
-/// What [`prepare`] has made.
-fn made(cx: &Context, file: &str) -> PathBuf {
-    cx.root.join("build/guest-nested").join(file)
 }
 
 /// A copy that a disk can be: of whole sectors.

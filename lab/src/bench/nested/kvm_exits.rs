@@ -1,5 +1,5 @@
-//! What an exit of a guest of KVM's costs, where KVM is on the bare machine, and where it is a guest
-//! of ours or of the same KVM: Turtles' micro-benchmarks with a hypervisor that people use.
+//! What an exit of a guest of KVM's costs, where KVM is on the bare machine, and where it is a
+//! guest of ours or of the same KVM: Turtles' micro-benchmarks with a hypervisor that people use.
 //!
 //! Guarantees: figures are given only of runs in which the guest came to its end each time.
 

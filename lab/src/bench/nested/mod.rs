@@ -52,27 +52,28 @@ const ABOUT: &str = "\
 A small kernel is a hypervisor (L1) with a guest of a few instructions (L2), Turtles' \
 micro-benchmarks: the same kernel on the bare emulated machine, in a VM of Exitless, and, with \
 --peer kvm, in one of KVM's; then KVM is the hypervisor, in the same three places. The emulated \
-CPU is the same in all, with a virtual GIF and virtual VMLOAD and VMSAVE. An outside plugin counts each instruction between two marks.";
+CPU is the same in all, with a virtual GIF and virtual VMLOAD and VMSAVE. An outside plugin \
+counts each instruction between two marks.";
 
 /// Measures and shows the table.
 pub fn run(args: &Args, cx: &Context) -> Result<()> {
     let files = args.files.claim("nested")?;
     println!("{}\n", text::wrap(ABOUT));
-    let mut below = vec![Below::Nothing, Below::Exitless];
-    if args.peer == Some(Peer::Kvm) {
-        below.push(Below::Kvm);
-    }
-    boot::prepare(cx, &below)?;
+    let with_kvm = args.peer == Some(Peer::Kvm);
+    let places: &[_] = match with_kvm {
+        true => &[Below::Nothing, Below::Exitless, Below::Kvm],
+        false => &[Below::Nothing, Below::Exitless],
+    };
+    boot::prepare(cx, places)?;
     let mut columns = Vec::new();
-    for &below in &below {
+    for &below in places {
         let step = Step::begin(format!("below the small kernel: {}", below.label()));
         let measured = boot::boot(cx, below).and_then(|counted| Column::of(below, &counted));
         step.end(if measured.is_ok() { "counted" } else { "failed" });
         columns.push(measured?);
     }
     let mut above = Vec::new();
-    let above_these = if args.peer == Some(Peer::Kvm) { below.as_slice() } else { &[] };
-    for &below in above_these {
+    for &below in places.iter().filter(|_| with_kvm) {
         let step = Step::begin(format!("below KVM and its guest: {}", below.label()));
         let measured = kvm_exits::measure(cx, below);
         step.end(if measured.is_ok() { "counted" } else { "failed" });

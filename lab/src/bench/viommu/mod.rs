@@ -59,8 +59,8 @@ impl Args {
         self.load.iter().flat_map(of).collect()
     }
 
-    /// The columns of a load. fio's guest has Debian's cloud kernel, which has no driver for AMD-Vi:
-    /// on the bare machine with such a unit it has none.
+    /// The columns of a load. fio's guest has Debian's cloud kernel, which has no driver for
+    /// AMD-Vi: on the bare machine with such a unit it has none.
     fn places(&self, workload: Workload) -> Vec<Place> {
         let driven = workload.is_network() || self.iommu == Iommu::VtD;
         let mut places = self.own.places();

@@ -59,6 +59,11 @@ pub fn alone(guest: &Guest, vm: &VmReport, console: &str, log: &[String], wrong:
     attacker(&Tried { guest, counters: vm.counters(), console, log }, wrong);
 }
 
+/// Is it neither Linux nor an attacker with a list of attacks?
+fn is_kernel(guest: &Guest) -> bool {
+    !matches!(guest.variant, Variant::Victim | Variant::Hostile)
+}
+
 /// What there is to tell of a run that passed.
 pub fn told(case: &Case, outcome: &Outcome) -> Option<String> {
     let verified = Verified::read(outcome.consoles.first()?).ok()?;
@@ -69,6 +74,9 @@ pub fn told(case: &Case, outcome: &Outcome) -> Option<String> {
         names.filter(|name| begun(name, console) > 0 && !skipped(name, console)).count()
     };
     let attacks: usize = case.guests.iter().zip(&outcome.consoles).map(played).sum();
+    // Test kernels have no list of attacks: their tests are what they do.
+    let kernels = case.guests.iter().filter(|g| is_kernel(g)).map(|g| format!(", {}", g.tests));
+    let kernels: String = kernels.collect();
     let Verified { rounds, gap, gap_tsc, device, ticks, time, .. } = verified;
     let exits: Vec<_> = Reason::ALL
         .iter()
@@ -77,7 +85,7 @@ pub fn told(case: &Case, outcome: &Outcome) -> Option<String> {
         .map(|(label, n)| format!("{n} {label}"))
         .collect();
     Some(format!(
-        "{attacks} attacks; {} looks of the host's at {} interrupt entries and all else; Linux: {:.1} s, {rounds} rounds, {device} disk interrupts, {ticks} ticks, \
+        "{attacks} attacks{kernels}; {} looks of the host's at {} interrupt entries and all else; Linux: {:.1} s, {rounds} rounds, {device} disk interrupts, {ticks} ticks, \
          longest gap {} ms of which the machine stood still {} ms, exits: {}",
         outcome.report.audit.passes,
         outcome.report.audit.interrupts,

@@ -1,6 +1,6 @@
 //! A round of a soak: Linux at work, an attacker with a list of subjects, a random guest, and in
-//! some rounds a hypervisor that attacks by guests of its own, or a guest that attacks by an IOMMU of
-//! its own.
+//! some rounds a fourth VM: a hypervisor that attacks by guests of its own, or a guest that attacks
+//! by an IOMMU of its own.
 //!
 //! Everything about it follows from a seed and its number, so that one alone can be run again.
 
@@ -9,7 +9,7 @@ use crate::selftest::case::{Case, Cores, Expected, Guest, Outcome};
 use crate::selftest::kernel::Variant;
 use crate::selftest::{nesting, units};
 use attacks::Ends;
-use plan::Policy;
+use plan::{GuestIommu, Policy};
 use proto::End;
 
 /// Where the guests of a round run.
@@ -36,6 +36,32 @@ impl Place {
     }
 }
 
+/// The fourth VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fourth {
+    /// A hypervisor that goes through this test.
+    Hypervisor(&'static str),
+    /// A guest that goes through this test of its own IOMMU.
+    Unit(&'static str, GuestIommu),
+}
+
+impl Fourth {
+    /// Its test.
+    pub fn test(self) -> &'static str {
+        match self {
+            Fourth::Hypervisor(test) | Fourth::Unit(test, _) => test,
+        }
+    }
+
+    /// The others have the first test devices.
+    fn guest(self, policy: Policy) -> Guest {
+        match self {
+            Fourth::Hypervisor(test) => nesting::attacker(test, [2, 3]),
+            Fourth::Unit(test, iommu) => units::attacker((test, iommu), 2, policy),
+        }
+    }
+}
+
 /// A round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mixed {
@@ -43,11 +69,9 @@ pub struct Mixed {
     pub place: Place,
     /// The attacker's subjects.
     pub subjects: &'static str,
-    /// The hypervisor's test, where there is one.
-    pub hypervisor: Option<&'static str>,
-    /// The test of the guest with an IOMMU of its own, where there is one.
-    pub unit: Option<&'static str>,
-    /// The random guest's seed, and that of the other two.
+    /// The fourth VM, where there is one.
+    pub fourth: Option<Fourth>,
+    /// The random guest's seed, and that of the fourth.
     pub stream: u64,
 }
 
@@ -60,11 +84,18 @@ impl Mixed {
         let subjects = lists[(mix(seed, 0).wrapping_add(number) % lists.len() as u64) as usize];
         let (turns, turn) = (number / PLACES.len() as u64, number % PLACES.len() as u64);
         let place = PLACES[turn as usize];
-        let nesting = nesting::ATTACKERS[(turns % nesting::ATTACKERS.len() as u64) as usize];
-        let hypervisor = (place == Place::Own(Policy::Direct)).then_some(nesting);
-        let (unit, _) = units::ATTACKERS[(turns % units::ATTACKERS.len() as u64) as usize];
-        let unit = (place == Place::Own(Policy::Eli)).then_some(unit);
-        Mixed { place, subjects, hypervisor, unit, stream: mix(seed, number) }
+        let turned = |of: usize| (turns % of as u64) as usize;
+        let fourth = match place {
+            Place::One => None,
+            Place::Own(Policy::Direct) => {
+                Some(Fourth::Hypervisor(nesting::ATTACKERS[turned(nesting::ATTACKERS.len())]))
+            }
+            Place::Own(_) => {
+                let (test, iommu) = units::ATTACKERS[turned(units::ATTACKERS.len())];
+                Some(Fourth::Unit(test, iommu))
+            }
+        };
+        Mixed { place, subjects, fourth, stream: mix(seed, number) }
     }
 
     /// What is run and what must come of it.
@@ -79,11 +110,7 @@ impl Mixed {
             random.end = Expected::Anyhow;
         }
         // The others have the first test devices.
-        let hypervisor = self.hypervisor.map(|test| nesting::attacker(test, [2, 3]));
-        let unit = units::ATTACKERS.into_iter().find(|(test, _)| Some(*test) == self.unit);
-        let unit = unit.map(|unit| units::attacker(unit, 2, policy));
-        let others = hypervisor.into_iter().chain(unit);
-        case.guests.extend(others.map(|guest| seeded(guest, self.stream)));
+        case.guests.extend(self.fourth.map(|fourth| seeded(fourth.guest(policy), self.stream)));
         case
     }
 }
@@ -237,10 +264,9 @@ mod tests {
         for number in 1..=4 {
             let mixed = Mixed::new(1, number);
             let case = mixed.case();
-            let fourth = mixed.hypervisor.or(mixed.unit);
-            assert_eq!(case.guests.len(), 3 + usize::from(fourth.is_some()));
-            assert_eq!(fourth.is_some(), mixed.place != Place::One);
-            assert!(fourth.is_none_or(|test| case.guests[3].tests == test));
+            assert_eq!(mixed.fourth.is_some(), mixed.place != Place::One);
+            let fourth: Vec<_> = case.guests[3..].iter().map(|g| g.tests).collect();
+            assert_eq!(fourth, mixed.fourth.map(Fourth::test).as_slice());
             assert!(case.guests[2..].iter().all(|g| g.stream == Some(mixed.stream)));
             let shared = mixed.place == Place::One;
             assert!(case.guests[1..].iter().all(|g| (g.cores == Cores::One) == shared));
@@ -249,7 +275,7 @@ mod tests {
 
     /// A round whose consoles say this, and whose attackers ended so.
     fn tally(subjects: &'static str, consoles: [&str; 3], ends: [Option<End>; 2]) -> Tally {
-        let case = Mixed { place: Place::One, subjects, hypervisor: None, unit: None, stream: 9 };
+        let case = Mixed { place: Place::One, subjects, fourth: None, stream: 9 };
         let case = case.case();
         let mut report = Report::new(["first", "second", "third"]);
         for (vm, end) in (1..).zip(ends) {
@@ -288,14 +314,14 @@ mod tests {
     }
 
     #[test]
-    fn a_hypervisor_counts_what_came_back_and_each_of_them_comes_in_time() {
+    fn a_hypervisor_counts_what_came_back_and_each_fourth_vm_comes_in_time() {
         let said = "ok svm-hostile: 6000 times VMRUN came back\nok svm-hostile: in each way\n\
                     FAIL svm-hostile: 7 times VMRUN came back\n";
         assert_eq!(said.lines().filter_map(vmruns).sum::<u64>(), 6007);
-        let all: HashSet<_> = (1..=8).filter_map(|n| Mixed::new(3, n).hypervisor).collect();
-        assert_eq!(all, nesting::ATTACKERS.into());
-        let all: HashSet<_> = (1..=12).filter_map(|n| Mixed::new(3, n).unit).collect();
-        assert_eq!(all, units::ATTACKERS.map(|(test, _)| test).into());
+        let all: HashSet<_> =
+            (1..=12).filter_map(|n| Mixed::new(3, n).fourth).map(Fourth::test).collect();
+        let units = units::ATTACKERS.map(|(test, _)| test);
+        assert_eq!(all, nesting::ATTACKERS.into_iter().chain(units).collect());
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub use conductor::Conductor;
 pub use disks::served;
 pub use host_log::place;
 pub use judge::{alone, complaints, told};
-pub use mixed::{Mixed, Tally};
+pub use mixed::{Fourth, Mixed, Tally};
 pub use networks::reported;
 
 use super::case::{Case, Cores, Expected, Guest, Special};

@@ -41,6 +41,8 @@ pub const MASKING: u64 = 1 << 24;
 /// Exit codes.
 pub mod exit {
     pub const INTR: u64 = 0x60;
+    pub const NMI: u64 = 0x61;
+    pub const INIT: u64 = 0x63;
     pub const CPUID: u64 = 0x72;
     pub const HLT: u64 = 0x78;
     pub const IOIO: u64 = 0x7B;
@@ -58,6 +60,9 @@ pub mod exit {
 const MISC1_WANTED: u64 = 1 << 0 | 1 << 18 | 1 << 24 | 1 << 26 | 1 << 27 | 1 << 28 | 1 << 31;
 /// VMRUN, VMMCALL and the rest of SVM.
 const MISC2_WANTED: u64 = 0x7F;
+/// Among the intercepts of word 3, beside those of exceptions.
+pub const NMI_WANTED: u64 = 1 << 33;
+pub const INIT_WANTED: u64 = 1 << 35;
 
 /// Frames of this test.
 #[repr(C, align(4096))]
@@ -89,6 +94,14 @@ pub fn host_save() -> u64 {
 pub fn hold() {
     // SAFETY: holds interrupts back.
     unsafe { asm!("clgi", options(nostack)) }
+}
+
+/// The flag is clear, as that of a hypervisor which has run guests already.
+pub fn hold_again() {
+    (0..2).for_each(|_| {
+        let_in();
+        hold();
+    });
 }
 
 /// STGI.
@@ -301,5 +314,21 @@ impl Guest {
         unsafe { asm!("clgi", "sti", options(nostack)) }
         self.enter();
         cpu::disable_interrupts();
+    }
+
+    /// The same again and again, while it is left for interrupts, which are taken.
+    pub fn enter_through(&mut self) {
+        self.enter_open();
+        while self.code() == exit::INTR {
+            let_in();
+            cpu::enable_interrupts();
+            cpu::disable_interrupts();
+            self.enter_open();
+        }
+    }
+
+    /// It is left for these, too, of the words of exceptions and of word 3.
+    pub fn leave_for(&self, wanted: u64) {
+        self.block.put(EXCEPTIONS, self.block.get(EXCEPTIONS) | wanted);
     }
 }

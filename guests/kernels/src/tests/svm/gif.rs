@@ -14,10 +14,8 @@ const NMI: u8 = 2;
 const OFFER: u64 = V_IRQ | 6 << 16 | (VECTOR as u64) << 32;
 const V_IRQ: u64 = 1 << 8;
 const RFLAGS_IF: u64 = 1 << 9;
-/// Of the second word of intercepts: NMI and VINTR; and their exits.
-const NMI_WANTED: u64 = 1 << 33;
+/// Of the second word of intercepts.
 const VINTR_WANTED: u64 = 1 << 36;
-const NMI_EXIT: u64 = 0x61;
 const VINTR: u64 = 0x64;
 /// Of the third one: STGI and CLGI.
 const FLAG_WANTED: u64 = 0x30;
@@ -162,7 +160,7 @@ fn came(vector: u8) -> u64 {
 /// What is physical: the exit, its vector, how it is sent.
 const PHYSICAL: [(&str, u64, u8, u64); 2] = [
     ("an interrupt", exit::INTR, OWN, OWN as u64),
-    ("an NMI", NMI_EXIT, NMI, x2apic::command::NMI),
+    ("an NMI", exit::NMI, NMI, x2apic::command::NMI),
 ];
 
 /// This kernel has it, which left a guest for it.
@@ -180,7 +178,7 @@ fn physical(test: &str) {
         for flag in [0, block::FLAG] {
             let is_set = flag != 0;
             let mut guest = guest(inside::gates(), flag);
-            want(&guest, block::EXCEPTIONS, NMI_WANTED, true);
+            want(&guest, block::EXCEPTIONS, block::NMI_WANTED, true);
             let before = came(vector);
             hold();
             x2apic::send(x2apic::id(), command);
@@ -207,7 +205,7 @@ fn sent(test: &str) {
             [(inside::closes(), block::FLAG, false), (inside::lets(), 0, true)]
         {
             let mut guest = guest(rip, flag);
-            want(&guest, block::EXCEPTIONS, NMI_WANTED, true);
+            want(&guest, block::EXCEPTIONS, block::NMI_WANTED, true);
             block::let_msr(INTERRUPT_COMMAND, false, true);
             guest.block().put(block::RFLAGS, 2);
             guest.block().put(block::RAX, command);

@@ -1,7 +1,7 @@
 //! INIT, NMI, interrupts and start-ups for a hypervisor at any moment, while its flag goes up and
 //! down and its guests come and go; and resets of the machine while an INIT is held back.
 
-use super::block::{self, Guest};
+use super::block::{self, Guest, INIT_WANTED, NMI_WANTED};
 use super::{inside, smp as other};
 use crate::random::{self, Random};
 use crate::tests::cpus;
@@ -11,18 +11,17 @@ use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 const NMI_VECTOR: u8 = 2;
 const VECTOR: u8 = 0x52;
-/// Among the intercepts of word 3.
-const NMI_WANTED: u64 = 1 << 33;
-const INIT_WANTED: u64 = 1 << 35;
 const STORMS: u64 = 150;
 const SEED: u64 = 0x1A17_0BAD;
 
 static READY: AtomicU64 = AtomicU64::new(0);
+/// The seed of what the other CPU does.
+static STREAM: AtomicU64 = AtomicU64::new(0);
 
 /// The flag goes up and down, guests come and go.
 fn toggles(_: usize) {
     other::turn_on();
-    let mut random = Random::new(cpu::tsc());
+    let mut random = Random::new(STREAM.load(SeqCst));
     let mut guest = Guest::new(inside::spins());
     READY.fetch_add(1, SeqCst);
     loop {
@@ -66,6 +65,7 @@ pub fn storm(test: &str, boot: &Boot) {
     let mut random = Random::new(seed);
     let (mut started, mut clean) = (0, 0);
     for round in 1..=STORMS {
+        STREAM.store(random.number() | 1, SeqCst);
         smp::give(1, toggles);
         if !wait::patiently(|| READY.load(SeqCst) == round) {
             break;
@@ -100,10 +100,7 @@ pub fn storm(test: &str, boot: &Boot) {
 fn keeps(sleeps: bool) -> ! {
     other::turn_on();
     cpu::disable_interrupts();
-    (0..2).for_each(|_| {
-        block::let_in();
-        block::hold();
-    });
+    block::hold_again();
     x2apic::self_ipi(VECTOR);
     READY.fetch_add(1, SeqCst);
     loop {

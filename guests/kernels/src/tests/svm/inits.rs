@@ -1,5 +1,6 @@
 //! INIT for a CPU that is told of it first, in its guest, or that holds it back by its global
-//! interrupt flag (APM vol. 2, 15.13.4, 15.17 and 15.21.8). The emulated machine's own CPU does neither.
+//! interrupt flag (APM vol. 2, 15.13.4, 15.17 and 15.21.8). The emulated machine's own CPU does
+//! neither.
 
 use super::block::{self, Guest, exit};
 use super::{inside, smp as other};
@@ -7,9 +8,6 @@ use crate::counters::{Policy, policy};
 use crate::{console::check, cpu, smp, wait, x2apic};
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-const INIT: u64 = 0x63;
-/// INIT, among the intercepts of word 3.
-const INIT_WANTED: u64 = 1 << 35;
 const ROUNDS: u64 = 5;
 const VECTOR: u8 = 0x52;
 
@@ -40,14 +38,8 @@ fn told(_: usize) {
     other::turn_on();
     let mut guest = wanting();
     READY.fetch_add(1, SeqCst);
-    guest.enter_open();
-    while guest.code() == exit::INTR {
-        block::let_in();
-        cpu::enable_interrupts();
-        cpu::disable_interrupts();
-        guest.enter_open();
-    }
-    if guest.code() == INIT {
+    guest.enter_through();
+    if guest.code() == exit::INIT {
         outlive(block::let_in);
     }
 }
@@ -70,7 +62,7 @@ fn told_at_once(_: usize) {
     outlive(|| {
         let mut guest = wanting();
         guest.enter_open();
-        TOLD.fetch_add(u64::from(guest.code() == INIT), SeqCst);
+        TOLD.fetch_add(u64::from(guest.code() == exit::INIT), SeqCst);
         wait::settle();
         block::let_in();
     });
@@ -79,18 +71,13 @@ fn told_at_once(_: usize) {
 /// A guest that spins, and is left for INIT.
 fn wanting() -> Guest {
     let guest = Guest::new(inside::spins());
-    let block = guest.block();
-    block.put(block::EXCEPTIONS, block.get(block::EXCEPTIONS) | INIT_WANTED);
+    guest.leave_for(block::INIT_WANTED);
     guest
 }
 
 fn hold() {
     other::turn_on();
-    // As one that has run guests already.
-    (0..2).for_each(|_| {
-        block::let_in();
-        block::hold();
-    });
+    block::hold_again();
     x2apic::self_ipi(VECTOR);
     READY.fetch_add(1, SeqCst);
 }

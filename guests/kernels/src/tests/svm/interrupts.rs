@@ -30,15 +30,12 @@ pub fn interrupts(test: &str, _: &Boot) {
 
 /// An NMI that waits ends the guest, but first that has what is injected.
 fn behind_injected(test: &str) {
-    /// Among the intercepts of word 3; and the exit.
-    const WANTED: u64 = 1 << 33;
-    const ENDED: u64 = 0x61;
     idt::on(NMI, |_| {});
     let mut right = 0;
     for _ in 0..ROUNDS {
         let mut guest = Guest::new(inside::spins());
         let block = guest.block();
-        block.put(block::EXCEPTIONS, block.get(block::EXCEPTIONS) | WANTED);
+        guest.leave_for(block::NMI_WANTED);
         block.put(block::EVENT_INJ, 1 << 31 | u64::from(VECTOR));
         let before = idt::count(NMI);
         hold();
@@ -51,7 +48,7 @@ fn behind_injected(test: &str) {
         let_in();
         let came = idt::count(NMI) - before;
         let held = early == 0 && came == 1;
-        right += u64::from(guest.code() == ENDED && !is_left && is_in && held);
+        right += u64::from(guest.code() == exit::NMI && !is_left && is_in && held);
     }
     check!(test, right == ROUNDS, "an NMI behind what is injected: {right} times of {ROUNDS}");
 }

@@ -210,13 +210,7 @@ fn watch(_: usize) {
     paging::map_at(OPEN, SEEN.swap(0, SeqCst), ALL);
     let seen = (&raw const SEEN) as u64;
     prepare(&mut guest, inside::watches(), AREA + OPEN * PAGE, seen);
-    guest.enter_open();
-    while guest.code() == exit::INTR {
-        block::let_in();
-        cpu::enable_interrupts();
-        cpu::disable_interrupts();
-        guest.enter_open();
-    }
+    guest.enter_through();
     block::let_in();
     GONE.store(u64::from(came(&guest) == NOTHING), SeqCst);
     cpu::wrmsr(EFER, cpu::rdmsr(EFER) & !SVME);

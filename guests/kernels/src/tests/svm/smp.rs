@@ -12,9 +12,6 @@ const EFER: u32 = 0xC000_0080;
 const VM_HSAVE_PA: u32 = 0xC001_0117;
 const NMI_VECTOR: u8 = 2;
 const VECTOR: u8 = 0x51;
-const NMI: u64 = 0x61;
-/// NMI, among the intercepts of word 3.
-const NMI_WANTED: u64 = 1 << 33;
 const ROUNDS: u64 = 10;
 
 static INSIDE: AtomicU64 = AtomicU64::new(0);
@@ -71,22 +68,15 @@ fn untaken(then: fn()) {
 fn spin_until_nmi(_: usize) {
     turn_on();
     let mut guest = Guest::new(inside::spins());
-    let block = guest.block();
-    block.put(block::EXCEPTIONS, block.get(block::EXCEPTIONS) | NMI_WANTED);
+    guest.leave_for(block::NMI_WANTED);
     for _ in 0..ROUNDS {
         let before = idt::count(NMI_VECTOR);
         INSIDE.fetch_add(1, SeqCst);
-        guest.enter_open();
-        while guest.code() == exit::INTR {
-            block::let_in();
-            cpu::enable_interrupts();
-            cpu::disable_interrupts();
-            guest.enter_open();
-        }
+        guest.enter_through();
         let early = idt::count(NMI_VECTOR) - before;
         block::let_in();
         let came = idt::count(NMI_VECTOR) - before;
-        TOLD.fetch_add(u64::from(guest.code() == NMI && early == 0 && came == 1), SeqCst);
+        TOLD.fetch_add(u64::from(guest.code() == exit::NMI && early == 0 && came == 1), SeqCst);
     }
     cpu::wrmsr(EFER, cpu::rdmsr(EFER) & !SVME);
 }
@@ -95,11 +85,7 @@ fn spin_until_nmi(_: usize) {
 fn hold_nmis(_: usize) {
     turn_on();
     for _ in 0..ROUNDS {
-        // As one that has run guests already.
-        (0..2).for_each(|_| {
-            block::let_in();
-            block::hold();
-        });
+        block::hold_again();
         let before = idt::count(NMI_VECTOR);
         INSIDE.fetch_add(1, SeqCst);
         wait::patiently(|| SENT.load(SeqCst) >= INSIDE.load(SeqCst));

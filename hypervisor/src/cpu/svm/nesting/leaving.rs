@@ -310,7 +310,8 @@ impl SvmCpu {
         true
     }
 
-    /// INIT has come: L1's flag is clear, or L1 is told first (APM vol. 2, 15.13.4, 15.17 and 15.21.8).
+    /// INIT has come: L1's flag is clear, or L1 is told first (APM vol. 2, 15.13.4, 15.17 and
+    /// 15.21.8).
     #[cold]
     #[inline(never)]
     pub(in crate::cpu::svm) fn holds_back_init(&mut self) -> bool {

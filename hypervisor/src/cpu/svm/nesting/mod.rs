@@ -91,7 +91,7 @@ pub struct Nesting {
     own_root: u64,
     /// The machine's address of L1's control block, 12, while L2 is current.
     block: Option<u64>,
-    /// Where the last one was in L1's memory, as [`key`](instructions) has it, and in the machine's.
+    /// Where the last one was in L1's memory, as `instructions::key` has it, and in the machine's.
     known: (u64, u64),
     /// The same of the pages of its permission maps: of MSRs, and of ports.
     known_maps: [LastPage; 2],
